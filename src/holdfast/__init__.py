@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from holdfast.contracts.redaction import Kind, find_personal_data, normalise_document
 
+    from .client import AsyncClient, Client, sign, verify_webhook
     from .contracts.admission import Admitted, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
     from .contracts.app import App
     from .contracts.crash_points import crash_point
@@ -37,13 +38,22 @@ if TYPE_CHECKING:
     from .contracts.extras import EXTRA_OF, install_command, missing_libraries
     from .contracts.functions import JobFunction, SyncContext
     from .contracts.jobs import Context, Job, JobState
-    from .contracts.ledger import Attempt, LedgerEntry, Status
+    from .contracts.ledger import Attempt, Cancelled, LedgerEntry, Status
     from .contracts.outcomes import Done, Expired, Failure, Halt, Outcome, Reason, Reject, Retry, Snooze
     from .contracts.queries import EntryQuery, LetterQuery, Page, RecordQuery, Slice
     from .contracts.queues import Delivery, RateLimit
     from .contracts.redaction import scrub
     from .contracts.retry import ExponentialBackoff, ListedDelays, RetryPolicy
     from .contracts.schedules import Schedule, Tick
+    from .contracts.submissions import (
+        Conflict,
+        JobCancelled,
+        JobError,
+        JobExpired,
+        JobFailed,
+        NotRunning,
+        Submission,
+    )
     from .contracts.times import duration_ms, isoformat
     from .contracts.transitions import (
         Accept,
@@ -58,6 +68,7 @@ if TYPE_CHECKING:
     )
     from .contracts.validation import HALF_A_CHARACTER, described, sentence_of
     from .contracts.workload import Adopt, Adopted, BackgroundTask, Identity, Workload, readable_body
+    from .embedding import Holdfast
 
 __version__ = "0.1.0"
 
@@ -70,12 +81,16 @@ __all__ = [
     "Adopted",
     "App",
     "AskToStop",
+    "AsyncClient",
     "Attempt",
     "BackgroundTask",
     "BrokerUnavailable",
+    "Cancelled",
+    "Client",
     "Collection",
     "Complete",
     "ConfigurationError",
+    "Conflict",
     "Context",
     "DeadLetter",
     "DeadlinePassed",
@@ -93,12 +108,17 @@ __all__ = [
     "FieldProblem",
     "Halt",
     "HandlingError",
+    "Holdfast",
     "HoldfastError",
     "Identity",
     "IntakeSaturated",
     "InvalidContent",
     "InvalidQuery",
     "Job",
+    "JobCancelled",
+    "JobError",
+    "JobExpired",
+    "JobFailed",
     "JobFunction",
     "JobState",
     "Kind",
@@ -111,6 +131,7 @@ __all__ = [
     "NewerVersion",
     "NotAcceptable",
     "NotFound",
+    "NotRunning",
     "Outcome",
     "Page",
     "PermanentError",
@@ -129,6 +150,7 @@ __all__ = [
     "Snooze",
     "Status",
     "StoreUnavailable",
+    "Submission",
     "SyncContext",
     "ThrottledError",
     "Tick",
@@ -150,7 +172,9 @@ __all__ = [
     "readable_body",
     "scrub",
     "sentence_of",
+    "sign",
     "usable_job_id",
+    "verify_webhook",
 ]
 
 _PLACES: Final = (
@@ -171,12 +195,21 @@ _PLACES: Final = (
     "redaction",
     "retry",
     "schedules",
+    "submissions",
     "times",
     "transitions",
     "validation",
     "workload",
 )
 """The modules of ``holdfast.contracts`` that have these names."""
+_ELSEWHERE: Final = {
+    "AsyncClient": "client",
+    "Client": "client",
+    "Holdfast": "embedding",
+    "sign": "client",
+    "verify_webhook": "client",
+}
+"""Names of other packages. The client needs httpx, and nothing of the contracts."""
 
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
@@ -184,8 +217,9 @@ if not TYPE_CHECKING:  # a type checker would believe that every name exists
     def __getattr__(name: str) -> object:
         """A public name, when it is first used: ``holdfast --version`` does without pydantic and asyncio."""
         if name in __all__:
-            for place in _PLACES:
-                module = import_module(f"{__name__}.contracts.{place}")
+            places = (_ELSEWHERE[name],) if name in _ELSEWHERE else (f"contracts.{each}" for each in _PLACES)
+            for place in places:
+                module = import_module(f"{__name__}.{place}")
                 if hasattr(module, name):
                     globals()[name] = getattr(module, name)
                     return globals()[name]

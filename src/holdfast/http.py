@@ -23,10 +23,12 @@ from holdfast.api.asgi import (
     send_refusal,
     valid_trace_id,
 )
+from holdfast.api.batches import batch_response
 from holdfast.api.errors import Code, Refusal, field_problems, intake_refusal_of, refusal_of
 from holdfast.api.frame import FeatureRoutes, Frame
 from holdfast.api.openapi import INTAKE_CODES, header, refusals
 from holdfast.api.routes import JSON_TYPE, AsgiRoute, Contents, Routes, json_body, unread_body
+from holdfast.api.streams import Progress, ProgressStream, Streams, event_schema
 from holdfast.api.tenant_guard import tenant_of
 
 __all__ = [
@@ -45,11 +47,16 @@ __all__ = [
     "FeatureRoutes",
     "Frame",
     "Message",
+    "Progress",
+    "ProgressStream",
     "Receive",
     "Refusal",
     "Routes",
     "Scope",
     "Send",
+    "Streams",
+    "batch_response",
+    "event_schema",
     "field_problems",
     "header",
     "intake_refusal_of",

@@ -95,11 +95,12 @@ def features_of(app: App | None) -> tuple[Feature[Any], ...]:
 
 def settings_model(app: App | None = None) -> type[Settings]:
     """The class of all settings: those of the process and those of its features."""
-    return _composed(features_of(app))
+    return composed(features_of(app))
 
 
 @cache
-def _composed(features: tuple[Feature[Any], ...]) -> type[Settings]:
+def composed(features: tuple[Feature[Any], ...]) -> type[Settings]:
+    """The class of the settings of the process and of these features."""
     try:
         return compose({feature.name: feature.settings for feature in features})
     except ValueError as error:

@@ -15,13 +15,17 @@ from holdfast.contracts.workload import BackgroundTask, Workload
 from holdfast.engine.adoption import adopt_texts
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.maintenance import Maintenance
+from holdfast.engine.settling import Ended
 from holdfast.telemetry import emit, emit_failure, events
 
 _PAUSE: Final = timedelta(seconds=1)
 
 
 class Worker:
-    """Runs the workloads of one process."""
+    """Runs the workloads of one process. Without maintenance, another process must run it.
+
+    ``ended`` is called with the keys of jobs that have ended here.
+    """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts that the composition root puts together
         self,
@@ -29,10 +33,11 @@ class Worker:
         store: Store,
         broker: Broker,
         ambient: Ambient,
-        maintenance: Maintenance,
+        maintenance: Maintenance | None,
         options: ExecutionOptions,
         *,
         drain: timedelta,
+        ended: Ended | None = None,
     ) -> None:
         self._workloads = tuple(workloads)
         self._maintenance = maintenance
@@ -43,7 +48,7 @@ class Worker:
             for workload in self._workloads
             for task in workload.background(partial(adopt_texts, store, broker, workload))
         ]
-        self._executions = [Execution(workload, store, broker, ambient, options) for workload in self._workloads]
+        self._executions = [Execution(workload, store, broker, ambient, options, ended) for workload in self._workloads]
 
     @property
     def in_flight(self) -> int:
@@ -64,7 +69,8 @@ class Worker:
                 started.set()
             emit(events.WORKER_STARTED, worker=self._options.worker, workloads=[each.name for each in self._workloads])
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._maintenance.run(stop))
+                if self._maintenance is not None:
+                    group.create_task(self._maintenance.run(stop))
                 for task in self._background:
                     group.create_task(run_repeatedly(task, stop))
                 for execution in self._executions:

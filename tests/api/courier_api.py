@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from holdfast import Done, ExponentialBackoff, Workload
+from holdfast import Collection, Done, ExponentialBackoff, Workload
 from holdfast.api import ApiOptions, ApiServices
 from holdfast.api.app import Gateway as Api
 from holdfast.api.app import create_app
@@ -25,18 +25,13 @@ from holdfast.contracts.dead_letters import letter_id
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ledger import Claimed, Lease
 from holdfast.contracts.ports import Ambient
-from holdfast.contracts.tenants import TenantLimits
 from holdfast.contracts.times import isoformat
 from holdfast.contracts.transitions import MoveToDeadLetters, Settlement, Transition
-from holdfast.engine.cancellation import Cancellation
-from holdfast.engine.sender_limits import SenderLimits
-from holdfast.engine.tenants import Tenants
 from holdfast.feature import Opened, Services
 from holdfast.features.courier.feature import CourierFeature, CourierService
 from holdfast.features.courier.settings import CourierSettings
 from holdfast.features.courier.signatures import sign
 from holdfast.features.courier.workload import Courier
-from holdfast.installed import installed_features
 from holdfast.stores.sqlite import SqliteStore
 from tests.support.clock import SettableClock
 from tests.support.gateway import Gateway, assembled
@@ -84,9 +79,53 @@ class Invoices(Workload[Invoice]):
     queue = "invoices-main"
     dead_letter_queue = "invoices-dead"
     retry = ExponentialBackoff(max_attempts=3)
+    indexed_labels = ("customer", "companyId")
+    collections = (Collection("invoice_records", key="number", indexes=(("customer",), ("cents",))),)
 
     def key(self, data: Invoice) -> str:
         return f"invoice/{data.number}"
+
+    def labels(self, data: Invoice) -> dict[str, str]:
+        return {"customer": data.customer}
+
+    async def handle(self, job, context):
+        return Done()
+
+
+class Errand(BaseModel):
+    """Another contract of the user."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    errand: str = Field(min_length=1, max_length=50)
+    shop: str = "corner"
+    note: str = ""
+
+
+class Errands(Workload[Errand]):
+    """Errands expire, take turns by shop, can be stopped, and have job ids and labels that a sender chooses."""
+
+    name = "errands"
+    contract = Errand
+    queue = "errands-main"
+    dead_letter_queue = "errands-dead"
+    ttl = timedelta(hours=1)
+    stoppable = True
+    indexed_labels = ("companyId",)
+    version = 2
+    upcasts: ClassVar = {1: lambda old: {"errand": old["task"]}}
+
+    def key(self, data: Errand) -> str:
+        return data.errand
+
+    def job_id(self, key: str, data: Errand) -> str:
+        return f"errand-{data.errand}"
+
+    def labels(self, data: Errand) -> dict[str, str]:
+        return {"companyId": data.shop}
+
+    def fairness_key(self, data: Errand) -> str:
+        return data.shop
 
     async def handle(self, job, context):
         return Done()
@@ -143,6 +182,14 @@ class CourierApi:
         body = event if isinstance(event, bytes) else json.dumps(event).encode()
         headers = signed(body, now=self.clock.now(), **how)
         return await self.client.post(COURIER, content=body, headers=headers)
+
+    async def key_of(self, name: str, *scopes: str) -> dict[str, str]:
+        """The headers of a tenant with this name, which is made if it is not there, and a new key for these scopes."""
+        tenants = self.services.tenants
+        known = [each for each in await tenants.everyone() if each.name == name]
+        company_id = (known[0] if known else await tenants.add(name)).company_id
+        _, text = await tenants.create_key(company_id, scopes=scopes or None)
+        return {"authorization": f"Bearer {text}"}
 
     async def settle(self, workload: str, key: str, transition: Transition) -> None:
         """Do the work of a worker: claim the job and settle it."""
@@ -206,7 +253,7 @@ def signed(body: bytes, *, secret: str = SECRET, now: datetime | None = None, **
 @asynccontextmanager
 async def courier_api(folder: Path) -> AsyncIterator[CourierApi]:
     options = ApiOptions(operator_token=TOKEN)
-    parts = assembled(Courier(), folder / "holdfast.db", others=[Invoices()], clock=SettableClock())
+    parts = assembled(Courier(), folder / "holdfast.db", others=[Invoices(), Errands()], clock=SettableClock())
     async with parts as gateway, _client(gateway.services, options) as client:
         yield CourierApi(gateway, client, options)
 
@@ -215,11 +262,16 @@ def feature_services(services: ApiServices, settings: Settings | None = None) ->
     """What the process gives to its features, over the same engine as the API."""
     ambient = Ambient(services.clock, services.ids, random.Random(1))
     made = Services(settings or Settings(), ambient)
-    cancellation = Cancellation(services.store, services.broker)
-    scopes = [str(scope) for feature in installed_features() for scope in feature.scopes]
-    tenants = Tenants(services.store, services.clock, scopes)
-    limits = SenderLimits(services.store, services.clock, TenantLimits())
-    made.opened(Opened(services.store, services.broker, services.intake, cancellation, tenants, limits))
+    made.opened(
+        Opened(
+            services.store,
+            services.broker,
+            services.intake,
+            services.cancellation,
+            services.tenants,
+            services.limits,
+        )
+    )
     return made
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -25,12 +26,14 @@ async def test_a_job_is_recorded_queued_and_acknowledged(api):
     body = response.json()
     assert body.pop("receivedAt").endswith("Z")
     assert body.pop("jobId")
+    assert re.fullmatch("[0-9a-f]{32}", body.pop("traceId"))
     assert body == {
         "acknowledged": True,
         "workload": "invoices",
         "key": "invoice/7/2026",
         "queued": True,
         "duplicate": False,
+        "dueAt": None,
     }
     shown = (await api.client.get(f"{PATH}/invoice/7/2026", headers=OPERATOR)).json()
     assert (shown["workload"], shown["key"], shown["status"]) == ("invoices", "invoice/7/2026", "received")

@@ -36,6 +36,7 @@ OCR = {"job_type": "OCR", "input_type": "PDF"}
 RIVAL, RIVAL_SECRET = "courier-y", "v9Tm3Kx7Rq2Wb6Zp5Hd1"
 ADDRESS = "complained@example.com"
 JOBS = 4
+JOBS_PATH = "/v1/jobs/counted"
 SHIPMENTS = 8
 _NAMES_AND_TIMES = ("_at", "At", "Id")
 
@@ -47,6 +48,7 @@ class Neighbours:
     client: httpx.AsyncClient
     keys: Mapping[str, str]
     folders: Mapping[str, Path]
+    company_ids: Mapping[str, str]
 
     @property
     def port(self) -> int:
@@ -59,6 +61,9 @@ class Neighbours:
     async def upload(self, who: str, content: bytes, job_id: str) -> httpx.Response:
         form = OCR | {"job_id": job_id}
         return await self.ask(who, "POST", "/v1/documents", data=form, files={"file": ("a.pdf", content)})
+
+    async def job(self, who: str, key: str, text: str = "") -> httpx.Response:
+        return await self.ask(who, "POST", JOBS_PATH, json={"key": key, "text": text})
 
     async def email(self, who: str, key: str, **changes: Any) -> httpx.Response:
         return await self.ask(who, "POST", "/v1/email/send", json=an_email(**changes), headers={"idempotency-key": key})
@@ -100,7 +105,9 @@ async def neighbours(deployment: str, request: pytest.FixtureRequest, folder: Pa
             DOCUMENT_LOCAL_PATH_OVER_HTTP="true",
         )
         async with httpx.AsyncClient(base_url=started.address, timeout=60) as client:
-            yield Neighbours(client, keys, dict(zip(("victim", "attacker"), roots.values(), strict=True)))
+            names = ("victim", "attacker")
+            company_ids = dict(zip(names, roots, strict=True))
+            yield Neighbours(client, keys, dict(zip(names, roots.values(), strict=True)), company_ids)
 
 
 def shape(answer: httpx.Response, *names: str) -> tuple[int, str]:
@@ -135,6 +142,8 @@ async def test_a_tenant_learns_nothing_about_another_and_takes_nothing_from_it(
             content = a_pdf()
             assert (await upload("victim", content, theirs)).status_code == 202
             sent = (await gateway.email("victim", theirs)).json()["outboxId"]
+            assert (await gateway.job("victim", theirs)).status_code == 202
+            whole = f"{gateway.company_ids['victim']}:{theirs}"
 
             # Look at what is the neighbour's, and at what is nobody's.
             document = [("GET", ""), ("GET", "/result"), ("GET", "/text"), ("GET", "/events"), ("POST", "/cancel")]
@@ -142,6 +151,11 @@ async def test_a_tenant_learns_nothing_about_another_and_takes_nothing_from_it(
             looks += [
                 (method, f"/v1/email/{{}}{part}", sent, str(uuid.uuid4()))
                 for method, part in (("GET", ""), ("POST", "/cancel"))
+            ]
+            looks += [
+                (method, f"{JOBS_PATH}/{{}}{part}", there, nobodys)
+                for method, part in (("GET", ""), ("GET", "?wait=1"), ("GET", "/events"), ("POST", "/cancel"))
+                for there in (theirs, whole)
             ]
             for method, path, there, absent in looks:
                 tried += 1
@@ -160,13 +174,24 @@ async def test_a_tenant_learns_nothing_about_another_and_takes_nothing_from_it(
             if shape(await gateway.email("attacker", theirs)) != shape(await gateway.email("attacker", nobodys)):
                 through.append(("email", theirs))
 
+            for text in ("", "another content"):
+                tried += 1
+                theirs_again = shape(await gateway.job("attacker", theirs, text), theirs)
+                if theirs_again != shape(await gateway.job("attacker", nobodys, text), nobodys):
+                    through.append(("job", theirs_again))
+
             # Take an id before the neighbour does.
             tried += 1
             await upload("attacker", a_pdf(), squatted)
             first = await upload("victim", a_pdf(), squatted)
             if (first.status_code, first.json()["duplicate"]) != (202, False):
                 through.append(("squat", first.text))
+            await gateway.job("attacker", squatted)
+            first = await gateway.job("victim", squatted, "the victim's own")
+            if (first.status_code, first.json()["duplicate"]) != (202, False):
+                through.append(("squat", first.text))
             assert (await ask("victim", "GET", f"/v1/documents/{theirs}")).json()["status"] == "PENDING"
+            assert (await ask("victim", "GET", f"{JOBS_PATH}/{theirs}")).json()["status"] == "received"
 
             # The neighbour's folder: what is there, and what is not.
             tried += 1
@@ -187,7 +212,15 @@ async def test_a_tenant_learns_nothing_about_another_and_takes_nothing_from_it(
             through.append(("suppressed", listed.text))
 
         victims = await job_ids_of("victim", ask)
-        assert victims == {f"{name}-{number}" for name in ("case", "next") for number in range(JOBS * rounds)}
+        own_names = {f"{name}-{number}" for name in ("case", "next") for number in range(JOBS * rounds)}
+        assert victims == own_names
+        wanted = {"limit": 200, "label": f"companyId={gateway.company_ids['victim']}"}
+        listed = (await ask("attacker", "GET", JOBS_PATH, params=wanted)).json()["items"]
+        tried += 1
+        if {each["labels"]["companyId"] for each in listed} != {gateway.company_ids["attacker"]}:
+            through.append(("list", listed))
+        listed = (await ask("victim", "GET", JOBS_PATH, params={"limit": 200})).json()["items"]
+        assert {each["key"] for each in listed} == own_names
     tell({"tried": tried, "got through": len(through), "longest wait": f"{taken.longest * 1000:.0f} ms"})
     assert through == []
 

@@ -146,6 +146,18 @@ async def test_a_finished_job_is_not_published_again_without_revive(broker, raw,
     assert await raw.exists(keys["a"]) == 1
 
 
+async def test_the_tracebacks_of_the_last_ten_failures_are_kept(broker, raw, keys):
+    await broker.publish(QUEUE, jobs("a"))
+    for number in range(11):
+        await settle(broker, Again(reason="boom", stacktrace=f"line {number}\né"), await take(broker))
+    await settle(broker, Again(), await take(broker))  # released: nothing failed
+    await settle(broker, Again(reason="without a traceback"), await take(broker))
+    await settle(broker, Failed("boom", stacktrace="the last"), await take(broker))
+
+    kept = json.loads((await raw.hgetall(keys["a"]))["stacktrace"])
+    assert kept == [*(f"line {number}\né" for number in range(3, 11)), "without a traceback", "the last"]
+
+
 async def test_failures_are_collected_as_node_keeps_them(broker, raw, keys):
     await broker.publish(QUEUE, jobs("a"))
     await settle(broker, Again(reason="HTTP_503: first"), await take(broker))

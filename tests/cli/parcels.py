@@ -11,6 +11,7 @@ class Parcel(BaseModel):
     number: str
     depot: str = "north"
     broken: bool = False
+    crash: bool = False
 
 
 class Parcels(Workload[Parcel]):
@@ -26,7 +27,12 @@ class Parcels(Workload[Parcel]):
     def labels(self, data):
         return {"depot": data.depot, "status": "in a label"}
 
+    def unpack(self, content):
+        return content["weight"]
+
     async def handle(self, job, context):
+        if job.data.crash:
+            return self.unpack({})
         if job.data.broken and job.generation == 1:
             return Reject("DEPOT_CLOSED" if job.data.depot == "north" else "ROAD_BLOCKED", "Nobody opened.")
         return Done(result={"delivered": True})
@@ -34,3 +40,14 @@ class Parcels(Workload[Parcel]):
 
 app = App([Parcels()])
 not_an_app = "something else"
+empty = App()
+
+
+class Unreplayable(Parcels):
+    """A workload that cannot make a new job of a dead letter."""
+
+    def replayed(self, letter):
+        raise KeyError(letter.id)
+
+
+unreplayable = App([Unreplayable()])

@@ -86,7 +86,7 @@ def test_doctor_without_the_drivers_says_what_to_install(home):
 def test_the_embedded_default_loads_no_driver(home):
     code = (
         "import asyncio, sys\n"
-        "import holdfast.cli.doctor, holdfast.cli.events, holdfast.cli.configuring, holdfast.cli.serving\n"
+        "import holdfast.cli.doctor, holdfast.cli.jobs, holdfast.cli.configuring, holdfast.cli.serving\n"
         "from holdfast.config import load\n"
         "from holdfast.installed import settings_model\n"
         "from holdfast.wiring import open_system\n"

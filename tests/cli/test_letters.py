@@ -93,7 +93,7 @@ def test_show_tells_everything(program, letters):
     shown = program("dlq", "show", letters[0], "--app", APP, "--json").json
     assert shown["terminalReasonCode"] == "DEPOT_CLOSED"
     assert shown["attemptCount"] == len(shown["attemptHistory"]) == 1
-    assert shown["payloadSnapshot"] == {"number": "1", "depot": "north", "broken": True}
+    assert shown["payloadSnapshot"] == {"number": "1", "depot": "north", "broken": True, "crash": False}
     assert shown["labels"]["depot"] == "north"
     assert [(each["step"], each["actor"], each["reason"]) for each in shown["decisions"]] == [
         ("reviewed", "ana", "I looked."),
@@ -289,6 +289,29 @@ def test_a_dry_run_moves_nothing(program, letters):
     named = program("dlq", "replay", *letters, "--dry-run", "--app", APP)
     assert (named.code, named.err.count("would be replayed")) == (0, 3)
     assert statuses(program) == ["reviewed"] * 3
+
+
+def test_a_dry_run_refuses_what_the_replay_would_refuse(program, letters):
+    """Without their workload, letters cannot be replayed; nor can a letter whose job is no job of it."""
+    review(program, *letters)
+    for choice in (letters[:1], ("--limit", "3", "--yes")):
+        real, dry = (program("dlq", "replay", *choice, *how) for how in ((), ("--dry-run",)))
+        assert (real.code, dry.code) == (1, 1)
+        assert "The workload parcels is not part of this process" in dry.err
+        assert dry.err == real.err
+    assert statuses(program) == ["reviewed"] * 3
+    for choice in (letters[:2], ("--limit", "3", "--yes")):
+        dry = program("dlq", "replay", *choice, "--dry-run", "--app", "tests.cli.parcels:unreplayable")
+        assert dry.code == 1
+        assert "cannot make a new job" in dry.err
+        assert "parcel/1" not in dry.out
+    assert statuses(program) == ["reviewed"] * 3
+
+
+def test_a_dry_run_says_that_the_real_run_needs_yes(program, letters):
+    review(program, *letters)
+    assert "add --yes" in program("dlq", "replay", "--limit", "2", "--dry-run", "--app", APP).err
+    assert "add --yes" not in program("dlq", "replay", "--limit", "2", "--dry-run", "--yes", "--app", APP).err
 
 
 def test_replay_where(program, letters):

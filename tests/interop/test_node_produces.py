@@ -6,8 +6,8 @@ import asyncio
 import json
 from datetime import timedelta
 
-from holdfast.contracts.queues import Again
-from tests.interop.our_worker import fail, finish, settle, take, take_now, take_one, try_again
+from holdfast.contracts.queues import Again, Failed
+from tests.interop.our_worker import NOW, fail, finish, settle, take, take_now, take_one, try_again
 from tests.support.waiting import eventually
 
 HOUR = timedelta(hours=1)
@@ -81,6 +81,37 @@ async def test_a_job_to_try_later_is_delayed_in_node_until_its_time(jobs, broker
     assert (job["state"], job["attemptsMade"], job["attemptsStarted"]) == ("completed", 2, 2)
     assert job["returnvalue"] == {"ok": True}
     assert len(job["stacktrace"]) == 1
+
+
+async def test_node_reads_the_tracebacks_of_our_attempts(jobs, broker):
+    job_id = await jobs.add("greet", attempts=4)
+    trace = 'Traceback (most recent call last):\n  File "orders.py", line 7, in sync\nValueError: no “shop”'
+    for after in (NOW, timedelta(milliseconds=1)):
+        await settle(broker, await take_one(broker, "jobs"), Again(after, reason="boom", stacktrace=f"{trace} {after}"))
+    assert (await jobs.job(job_id))["stacktrace"] == [f"{trace} {NOW}", f"{trace} {timedelta(milliseconds=1)}"]
+
+    await settle(broker, await take_one(broker, "jobs"), Failed("boom", stacktrace=trace))
+
+    job = await jobs.job(job_id)
+    assert (job["state"], job["failedReason"]) == ("failed", "boom")
+    assert job["stacktrace"] == [f"{trace} {NOW}", f"{trace} {timedelta(milliseconds=1)}", trace]
+
+
+async def test_node_and_we_add_to_the_same_tracebacks(jobs, broker):
+    job_id = await jobs.add("bad", attempts=2)
+    await settle(broker, await take_one(broker, "jobs"), Again(reason="boom", stacktrace="ours"))
+
+    worker = await jobs.work()
+    await eventually(lambda: has_failed(jobs, job_id))
+    await worker.rest()
+
+    ours, theirs = (await jobs.job(job_id))["stacktrace"]
+    assert ours == "ours"
+    assert theirs.startswith("Error: ")
+
+
+async def has_failed(jobs, job_id):
+    return await jobs.state(job_id) == "failed"
 
 
 async def test_a_job_to_try_at_once_waits_again_in_node_with_the_attempt_counted(jobs, broker):

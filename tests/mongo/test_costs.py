@@ -5,12 +5,15 @@ The server's own profiler counts them. It sees every command on the database of 
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from holdfast.contracts.effects import Upsert
-from holdfast.contracts.ledger import Lease, QueuePlaces
-from holdfast.contracts.queries import Page, RecordQuery
-from tests.mongo.steps import DAY, a_parcel, an_event, done, settlement
+from holdfast.contracts.ledger import Lease, QueuePlaces, Status
+from holdfast.contracts.queries import EntryQuery, Page, RecordQuery
+from holdfast.contracts.transitions import RetryLater
+from tests.mongo.steps import DAY, LABELS, a_parcel, an_event, done, settlement
 
 LONG_BACKLOG = 3_000
 
@@ -113,6 +116,59 @@ async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, command
         command
     )  # the page, one item before it, and one item after it to see whether there is more
     assert not command.get("hasSortStage")
+
+
+@pytest.fixture
+async def ledger(store):
+    """Jobs of half an hour: a hundred each minute, with one of two shipments. The first twenty have failed."""
+    for minute in range(30):
+        store.link.clock.skew = timedelta(minutes=minute)
+        await store.record(
+            [
+                an_event(f"{n % 2}:{n}", job_id=f"id-{n:05}", labels=LABELS | {"shipmentId": f"shp-{n % 2}"})
+                for n in range(minute * 100, minute * 100 + 100)
+            ]
+        )
+    ids = [f"id-{n:05}" for n in range(20)]
+    claims = await store.claim("courier", ids, worker="w", lease=DAY, max_attempts=5)
+    await store.settle([settlement(claim, RetryLater(DAY, "X", "x")) for claim in claims])
+    return store
+
+
+LISTINGS = {
+    "all": {},
+    "status": {"status": Status.FAILED},
+    "label": {"labels": {"shipmentId": "shp-0"}},
+    "key": {"key": "0:4"},
+    "many keys": {"key_prefix": "0:"},
+}
+
+
+@pytest.mark.parametrize("page", ["first", "second"])
+@pytest.mark.parametrize("when", ["at any time", "early"])
+@pytest.mark.parametrize("conditions", LISTINGS.values(), ids=LISTINGS)
+async def test_a_page_of_entries_reads_little_more_than_the_page(ledger, commands_of, conditions, when, page):
+    if when == "early":
+        early = (await ledger.entry("courier", "0:400")).first_seen_at
+        conditions = conditions | {"seen_before": early, "seen_after": early - timedelta(hours=1)}
+    query, cursor = EntryQuery(workload="courier", **conditions), None
+    if page == "second":
+        cursor = (await ledger.find(query, Page(5))).next
+
+    found, (command,) = await commands_of(ledger.find(query, Page(5, cursor)))
+
+    assert len(found.items) == (1 if query.key else 5)
+    # Every second job has the label and the beginning of the key; and one more shows whether there are more.
+    assert command["docsExamined"] <= 20, command
+    assert not command.get("hasSortStage") or query.key
+
+
+async def test_few_keys_with_one_beginning_are_found_by_the_keys(ledger, commands_of):
+    found, (command,) = await commands_of(ledger.find(EntryQuery(workload="courier", key_prefix="0:4"), Page(2)))
+
+    assert [entry.key for entry in found.items] == ["0:498", "0:496"]
+    assert "idempotencyKey: 1" in command["planSummary"]
+    assert command["docsExamined"] <= 60
 
 
 async def test_the_unsettled_jobs_of_an_owner_are_counted_in_an_index_up_to_the_limit(parcels, commands_of):

@@ -16,10 +16,11 @@ from holdfast.cli.servers import ServerProcess, free_port
 from holdfast.cli.servers.programs import mongod_program
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
+from holdfast.contracts.queries import EntryQuery, Page
 from holdfast.features.courier.workload import Courier
 from holdfast.stores.mongo import MongoStore
 from tests.conformance.vocabulary import Anything, Workload
-from tests.mongo.steps import Parcels, a_parcel, an_event
+from tests.mongo.steps import Parcels, a_parcel, an_event, claimed, dead_lettered, settlement
 
 DATA_MODEL = {
     "processed_events": [
@@ -211,7 +212,9 @@ class Odd(Workload[Anything]):
         [Odd(ledger_name="same", letters_name="same")],
         [Odd(ledger_name="processed_events"), Courier()],
         [Odd(ledger_name="holdfast_facts")],
-        [Odd(ledger_name="system_x")],
+        [Odd(collections=(Collection("system_x", key="k"),))],
+        [Odd(collections=(Collection("a-b", key="k"),))],
+        [Odd(ledger_name="a b")],
         [Odd(label_columns=("status",))],
         [Odd(indexed_labels=("a b",))],
         [Odd(collections=(Collection("c", key="$k"),))],
@@ -227,6 +230,8 @@ class Odd(Workload[Anything]):
         "another workload's ledger",
         "our own facts",
         "the server's own",
+        "a hyphen in a collection",
+        "a space in a ledger",
         "a field of ours",
         "label with a space",
         "dollar in a key",
@@ -239,6 +244,21 @@ class Odd(Workload[Anything]):
 async def test_names_that_cannot_work_are_refused_at_the_start(make_store, workloads):
     with pytest.raises(ConfigurationError):
         make_store(workloads)
+
+
+async def test_a_name_with_a_hyphen_has_collections_of_its_own(make_store, database):
+    names = ["order-sync", "order_sync", "system-sync", "a" * 60]
+    store = make_store([Odd(name=name) for name in names])
+    await store.open()
+
+    for name in names:
+        await store.record([an_event(f"of {name}", workload=name)])
+        await store.settle([settlement(await claimed(store, f"of {name}", workload=name), dead_lettered(name), name)])
+
+    for name in names:
+        assert [each["idempotencyKey"] async for each in database[f"{name}_jobs"].find()] == [f"of {name}"]
+        assert [each["idempotencyKey"] async for each in database[f"{name}_dead_letters"].find()] == [f"of {name}"]
+        assert [entry.key for entry in (await store.find(EntryQuery(workload=name), Page(10))).items] == [f"of {name}"]
 
 
 async def test_a_collection_cannot_be_declared_in_two_ways(make_store):

@@ -31,6 +31,7 @@ _EXECUTION: Final = "engine/execution.py"
 _INTAKE: Final = "engine/intake.py"
 _PROJECTION: Final = "engine/projection.py"
 _MAINTENANCE: Final = "engine/maintenance.py"
+_SCHEDULES: Final = "engine/schedules.py"
 _TRANSITIONS: Final = "engine/transitions.py"
 _BROKER: Final = "brokers/sqlite.py"
 _FOLDING: Final = "stores/folding.py"
@@ -301,5 +302,36 @@ ON CONFLICT (workload, key) DO UPDATE SET body = excluded.body, fingerprint = ex
         _LETTERS,
         "starts = [start.value for start, ends in REVIEW_STEPS.items() if end in ends]",
         "starts = [start.value for start in REVIEW_STEPS]",
+    ),
+    # --- schedules
+    _mutant(
+        "a tick has another key in each process",
+        "contracts/schedules.py",
+        'key = f"schedule:{self.schedule}:{isoformat(self.at)}"',
+        'key = f"schedule:{self.schedule}:{isoformat(self.at)}:{id(self)}"',
+    ),
+    _mutant(
+        "the cursor moves before the ticks are recorded",
+        _SCHEDULES,
+        "                if not await self._submit(each, due, now):",
+        """                await self._store.apply(_cursor_moves(each.schedule, records[name], due))
+                if not await self._submit(each, due, now):""",
+    ),
+    _mutant(
+        "a schedule starts from now whenever a process looks",
+        _SCHEDULES,
+        'self._cursors[name] = datetime.fromisoformat(record["cursor"])',
+        "self._cursors[name] = now",
+    ),
+    _mutant(
+        "ticks that could not be recorded are forgotten",
+        _SCHEDULES,
+        """            if isinstance(error, StoreUnavailable) or not isinstance(error, Exception):
+                raise error
+        if errors:
+            emit_failure(events.SCHEDULE_FAILED, errors[0], schedule=schedule.name)
+        return not errors""",
+        """            del error
+        return True""",
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from . import cancel_checks, effect_checks, ledger_checks, letter_checks
+from . import cancel_checks, effect_checks, ledger_checks, letter_checks, schedule_checks
 from .facts import Facts
 
 _CHECKS: Final = (
@@ -34,6 +34,7 @@ _CHECKS: Final = (
     letter_checks.reviews,
     letter_checks.people_decide,
     letter_checks.replays,
+    schedule_checks.ticks,
 )
 
 

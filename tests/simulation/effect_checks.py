@@ -63,7 +63,7 @@ def newest_stands(facts: Facts) -> Findings:
             written.add((workload, write["body"]["key"]))
     newest: dict[tuple[str, str], str] = {}
     for (workload, key), entry in facts.entries.items():
-        if entry["status"] != "processed":
+        if entry["status"] != "processed" or facts.workloads[workload].schedule is not None:
             continue
         order = Order.model_validate_json(entry["body"])
         subject = (workload, order.subject)

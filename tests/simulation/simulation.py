@@ -17,12 +17,14 @@ from holdfast.contracts import crash_points
 from holdfast.contracts.entries import job_id_for
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 from holdfast.contracts.ports import Ambient
+from holdfast.contracts.schedules import SCHEDULE_COLLECTIONS
 from holdfast.contracts.times import from_ms, isoformat
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import attach, detach, events
@@ -33,7 +35,7 @@ from .loop import ProcessKilled, SimulatedLoop, current_process
 from .people import History, Person, Sender, draw_order
 from .watch import install_watch
 from .weather import Member, Port, Sky, Weather, forecast
-from .workloads import Notices, Parcels, Rockets, Rolls, Run, Scans, Simulated
+from .workloads import Bells, Notices, Parcels, Rockets, Rolls, Run, Scans, Simulated
 
 _MOST_PROCESSES: Final = 60
 _HEALING: Final = 400.0
@@ -80,6 +82,7 @@ class Server(Member):
             simulation.workloads,
             grace=simulation.grace,
             outbox=queue if simulation.one_commit else None,
+            collections=SCHEDULE_COLLECTIONS,
         )
         store = Port(ledger, self, simulation.sky, StoreUnavailable)
         broker = Port(queue, self, simulation.sky, BrokerUnavailable)
@@ -92,6 +95,7 @@ class Server(Member):
             broker,
             simulation.workloads,
             ambient,
+            schedules=Schedules(store, self.intake, ambient.clock, simulation.workloads),
             interval=timedelta(seconds=random.choice((1, 2, 3))),
             again_after=timedelta(seconds=3),
         )
@@ -110,6 +114,8 @@ _ROCKETS = 0.3
 """In how many simulations there are jobs that do what cannot be undone. The others run as they always did."""
 _SCANS = 0.3
 """In how many there are jobs that stop when they are cancelled; likewise."""
+_BELLS = 0.3
+"""In how many there is a schedule; likewise."""
 _CANCELLED = 0.4
 """How many jobs of a workload that can be stopped are cancelled."""
 
@@ -135,7 +141,10 @@ class Simulation:
             kinds.append(Rockets)
         if Random(f"scans {seed}").random() < _SCANS:
             kinds.append(Scans)
-        self.workloads: list[Simulated] = [kind(self.sky, self.runs) for kind in kinds]
+        self.sent = [kind(self.sky, self.runs) for kind in kinds]
+        """The workloads whose jobs senders send."""
+        bells = [Bells(self.sky, self.runs)] if Random(f"bells {seed}").random() < _BELLS else []
+        self.workloads: list[Simulated] = [*self.sent, *bells]
         self.lease = timedelta(seconds=self.random.choice((2, 3)))
         self.grace = timedelta(seconds=self.random.choice((0.5, 2)))
         self.one_commit = self.random.random() < 0.5
@@ -167,7 +176,8 @@ class Simulation:
         self.connection.close()
 
     async def _day(self) -> None:
-        await SqliteStore(self.database, self.workloads).open()
+        self.store = SqliteStore(self.database, self.workloads, collections=SCHEDULE_COLLECTIONS)
+        await self.store.open()
         await self.broker.open()
         install_watch(self.connection, self.workloads)
         for works in (False, True, True):
@@ -180,6 +190,7 @@ class Simulation:
         self._heal()
         for sender in senders:
             await sender
+        await self._silence()
         await self._settle_down()
         person.leaving = True
         await reviewing
@@ -192,7 +203,7 @@ class Simulation:
         random, sender, work = self.random, Sender(self), []
         cancels = Random(f"cancels {self.seed}")
         for number in range(random.randint(8, 16)):
-            workload = random.choice(self.workloads)
+            workload = random.choice(self.sent)
             instant = isoformat(from_ms(EPOCH + random.randint(0, 10**6) * 1000 + number))
             order = draw_order(random, f"k{number}", instant)
             start = random.uniform(0, 8)
@@ -267,6 +278,20 @@ class Simulation:
                 self.sky.note(server.name, "told to stop")
                 server.stop.set()
 
+    async def _silence(self) -> None:
+        """Wait until all that the bells missed is made up for; then a person pauses them. Or the day would not end."""
+        schedules = Schedules(self.store, Intake(self.store, self.broker), SkewedClock(self.loop, 0), self.workloads)
+        now, end = from_ms(self.now_ms()), self.loop.time() + _HEALING
+        for state in await schedules.states():
+            name, last = state.schedule.name, None
+            while last is None or last < now:
+                if self.loop.time() > end:
+                    self.findings.append(f"I22: {name} is silent")
+                    break
+                await asyncio.sleep(1)
+                last = (await schedules.state(name)).last_tick
+            await schedules.pause(name, actor="ana", reason="It is late.")
+
     async def _settle_down(self) -> None:
         """Wait until nothing is left to do. What is not settled by then never will be (I1)."""
         end = self.loop.time() + _HEALING
@@ -308,7 +333,8 @@ class Simulation:
             return
         name = f"{'worker' if works else 'api'}{self._names}"
         rockets = any(isinstance(each, Rockets) for each in self.workloads)
-        weather = forecast(self.random, works=works, rockets=rockets)
+        bells = len(self.workloads) > len(self.sent)
+        weather = forecast(self.random, works=works, rockets=rockets, bells=bells)
         self.servers.append(Server(self, name, weather, works=works))
 
     async def _replace_the_dead(self) -> None:

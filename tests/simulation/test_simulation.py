@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.contracts.crash_points import CRASH_POINTS
+from holdfast.contracts.crash_points import CRASH_POINTS, POINTS_OF_SCHEDULES
 from holdfast.contracts.ledger import Cancelled
 from holdfast.contracts.transitions import EDGES
 from tests.simulation.seeds import run_seed
@@ -43,6 +43,7 @@ def test_the_runs_reach_everything():
     wanted = {
         *(f"step {start} -> {end}" for start, end in EDGES),
         *(f"killed at {point}" for point in (*CRASH_POINTS, "worker.proceeding", "worker.proceeded")),
+        *(f"killed at {point}" for point in POINTS_OF_SCHEDULES),
         *(f"handled {behaviour}" for behaviour in BEHAVIOURS),
         *(f"claim {answer}" for answer in _CLAIMS),
         *(f"told {recorded}" for recorded in ("new", "duplicate", "conflict")),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, NoReturn
 
-from holdfast.contracts.crash_points import CRASH_POINTS
+from holdfast.contracts.crash_points import CRASH_POINTS, POINTS_OF_SCHEDULES
 from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
 
 from .loop import Process, ProcessKilled, SimulatedLoop
@@ -43,11 +43,13 @@ _API_POINTS: Final = ("intake.", "review.", "maintenance.")
 _PASSED_BY_APIS: Final = tuple(point for point in CRASH_POINTS if point.startswith(_API_POINTS))
 
 
-def forecast(random: Random, *, works: bool, rockets: bool) -> Weather:
+def forecast(random: Random, *, works: bool, rockets: bool, bells: bool = False) -> Weather:
     """The faults around one process: calm, or with one or two kinds of trouble that come often."""
     dooms = _PASSED_BY_WORKERS if works else _PASSED_BY_APIS
     if works and rockets:
         dooms += ("worker.proceeding", "worker.proceeded") * 3
+    if bells:
+        dooms += POINTS_OF_SCHEDULES * 3
     latency = random.choice((0.0, 0.01, 0.05))
     if random.random() < 0.35:
         return Weather(latency=latency)

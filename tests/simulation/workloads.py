@@ -16,6 +16,7 @@ from holdfast.contracts.errors import PermanentError, ThrottledError, TransientE
 from holdfast.contracts.jobs import Context, Job, JobState
 from holdfast.contracts.outcomes import Done, Expired, Outcome, Reject, Retry, Snooze
 from holdfast.contracts.retry import ExponentialBackoff
+from holdfast.contracts.schedules import Schedule, Tick
 from holdfast.contracts.transitions import Expire, Transition
 from holdfast.contracts.workload import Workload
 
@@ -254,6 +255,32 @@ class Scans(Simulated):
     async def _scan(self, run: Run, job: Job[Order]) -> Any:
         await asyncio.sleep(self.sky.random.uniform(0.5, TIMEOUT.total_seconds()))
         return await self.behave(run, job)
+
+
+class Bells(Simulated):
+    """Ticks of a schedule. Nobody sends them, and all that is missed is made up for (I22)."""
+
+    name = "bells"
+    contract = Tick  # type: ignore[assignment]
+    queue = "bells-main"
+    dead_letter_queue = "bells-dlq"
+    schedule = Schedule("bells", every=timedelta(seconds=3), catch_up="all")
+    collections = _collections("bells")
+
+    def labels(self, data: Any) -> dict[str, str]:
+        del data
+        return {}
+
+    def begin(self, job: Job[Any], context: Context) -> Run:
+        started = self.sky.loop.time()
+        run = Run(self.name, job.key, job.generation, job.attempt, context.worker, "done", started)
+        self.runs.append(run)
+        self.sky.note(context.worker, "rings", job.key, job.generation, job.attempt)
+        return run
+
+    def marks(self, run: Run, job: Job[Any]) -> Sequence[Effect]:
+        mark = {"attempt": run.attempt, "worker": run.worker, "outcome": "done"}
+        return (Upsert("bells_applied", f"{job.key}|{job.generation}", mark),)
 
 
 NOT_LAUNCHED: Final = frozenset({"expired", "reject", "retry", "snooze"})

@@ -18,6 +18,7 @@ from typing import ClassVar, Final
 from pydantic import BaseModel, ConfigDict
 
 from holdfast import App, Collection, Context, Done, Job, ListedDelays, Outcome, Reject, Retry, Upsert, Workload
+from tests.support.schedules import scheduled
 
 EFFECTS: Final = "counted_effects"
 MAX_ATTEMPTS: Final = 12
@@ -96,4 +97,4 @@ def _is_open(gate: str) -> bool:
     return (Path(os.environ[GATES_VARIABLE]) / gate).exists()
 
 
-app = App([Counted()])
+app = App([Counted(), *scheduled(os.environ)])

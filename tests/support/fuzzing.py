@@ -252,7 +252,7 @@ class Author:
             now = int(time.time()) + self.chance.choice((0,) * 20 + (-10_000, 10_000))
             signature = sign(self._secrets.courier, now, body)
             return [("x-signature", signature), ("x-signature-timestamp", str(now))]
-        if path.startswith(("/v1/documents", "/v1/email")):
+        if path.startswith(("/v1/documents", "/v1/email")) or (path.startswith("/v1/jobs") and self._one_in(2)):
             key = self.chance.choice(self._secrets.keys)
             return [("x-api-key", key)] if self._one_in(4) else [("authorization", f"Bearer {key}")]
         return [("authorization", f"Bearer {self._secrets.operator}")] if operation.get("security", True) else []

@@ -28,18 +28,23 @@ from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.ports import Ambient
 from holdfast.contracts.queries import LetterQuery
-from holdfast.contracts.tenants import TENANT_COLLECTIONS
+from holdfast.contracts.tenants import JOB_SCOPES, TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import Execution, ExecutionOptions
 from holdfast.engine.intake import Intake, Receipt
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
+from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
+from holdfast.engine.waiting import Waiting
 from holdfast.features.courier.signatures import sign
+from holdfast.installed import installed_features
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system
+from holdfast.wiring.system import FRAME_COLLECTIONS
 from tests.support.clock import ManualClock, SettableClock
 from tests.support.letters import whole_letters
 from tests.support.settings import Settings
@@ -93,11 +98,20 @@ class Gateway:
         self.intake = system.intake if system else Intake(store, broker)
         self.review = system.review if system else Review(store, broker, self.workloads)
         self.cancellation = system.cancellation if system else Cancellation(store, broker)
-        self.tenants = system.tenants if system else Tenants(store, ambient.clock)
+        self.own_workloads = system.own_workloads if system else tuple(each.name for each in others)
+        self.tenants = system.tenants if system else self._tenants()
+        self.limits = system.services.limits if system else SenderLimits(store, self.clock, TenantLimits())
+        self.waiting = system.waiting if system else Waiting(store)
+        every = self.workloads.values()
+        self.schedules = system.schedules if system else Schedules(store, self.intake, ambient.clock, every)
         self._keys = keys
         self._workers = count(1)
         self.stopping = asyncio.Event()
         """Set it to tell the worker to stop, and do not wait for it."""
+
+    def _tenants(self) -> Tenants:
+        features = [str(scope) for feature in installed_features() for scope in feature.scopes]
+        return Tenants(self.store, self.clock, [*features, *JOB_SCOPES], workloads=self.own_workloads)
 
     # --- sending --------------------------------------------------------------------------------------------
 
@@ -114,9 +128,15 @@ class Gateway:
             broker=self.broker,
             intake=self.intake,
             review=self.review,
+            schedules=self.schedules,
             clock=self.ambient.clock,
             ids=self.ambient.ids,
             workloads=self.workloads,
+            own_workloads=self.own_workloads,
+            cancellation=self.cancellation,
+            tenants=self.tenants,
+            limits=self.limits,
+            waiting=self.waiting,
         )
 
     async def accept(self, name: str, **changes: Any) -> Receipt:
@@ -173,7 +193,8 @@ class Gateway:
     def maintenance(self) -> Maintenance:
         if self.system is not None:
             return self.system.maintenance()
-        return Maintenance(self.store, self.broker, list(self.workloads.values()), self.ambient)
+        every = list(self.workloads.values())
+        return Maintenance(self.store, self.broker, every, self.ambient, schedules=self.schedules)
 
     def execution(self, *, concurrency: int = 20, lease: timedelta = LEASE) -> Execution:
         options = ExecutionOptions(f"worker-{next(self._workers)}", concurrency, lease)
@@ -270,7 +291,7 @@ async def assembled(
         [workload, *others],
         grace=GRACE,
         outbox=queues if outbox else None,
-        collections=TENANT_COLLECTIONS,
+        collections=FRAME_COLLECTIONS,
     )
     ambient = Ambient(clock, CountingIds(), random.Random(1))
     try:

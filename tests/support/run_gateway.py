@@ -18,11 +18,14 @@ from holdfast import wiring
 from tests.support.settings import load
 
 from .counted_work import app
+from .schedules import CLOCK_VARIABLE, move_clocks
 
 
 def main(roles: Sequence[str]) -> None:
     # Whoever started this process holds the other end of its standard input: it must not outlive them.
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if CLOCK_VARIABLE in os.environ:
+        move_clocks(Path(os.environ[CLOCK_VARIABLE]))
     settings = load(os.environ, Path(os.environ["HOLDFAST_DATA"]))
     asyncio.run(wiring.run(settings, app, api="api" in roles, worker="worker" in roles, ready=_ready))
 

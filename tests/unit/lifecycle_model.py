@@ -86,6 +86,8 @@ class Entry:
     lease_until: int | None = None
     expires: int | None = None
     note: str | None = None
+    progress: tuple[int, int] | None = None
+    """What was done, and when that was told."""
     proceeded: bool = False
     cancelled: bool = False
 
@@ -233,6 +235,17 @@ class Model:
                 lost.append(lease)
         return lost
 
+    def note_progress(self, reports: Sequence[tuple[Lease, int]]) -> None:
+        """How far jobs are; a lease that does not hold changes nothing (I4)."""
+        for lease, done in reports:
+            entry = self.entry_of(lease)
+            if entry is not None and entry.holds(lease):
+                entry.progress = (done, self.now)
+
+    def ended(self, keys: Sequence[str]) -> list[str]:
+        """The keys of jobs that are over."""
+        return [key for key in keys if key in self.entries and self.entries[key].status.terminal]
+
     def settle(self, lease: Lease, kind: str, after: int, instant: int) -> tuple[Status | None, str | None]:
         """One transition; a lease that does not hold changes nothing (I4)."""
         entry = self.entry_of(lease)
@@ -340,7 +353,7 @@ class Model:
             return False
         entry.status, entry.generation, entry.attempts = Status.RECEIVED, entry.generation + 1, []
         entry.not_before, entry.due, entry.expires, entry.note = self.now, self.now + GRACE, None, None
-        entry.proceeded = entry.cancelled = False
+        entry.proceeded, entry.cancelled, entry.progress = False, False, None
         entry.deadline = (
             None if entry.ttl is None else (entry.first_seen if entry.ttl_includes_replays else self.now) + entry.ttl
         )

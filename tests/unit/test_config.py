@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from holdfast import config, duration_ms
 from holdfast.brokers.bullmq import BullmqBroker
-from holdfast.config import FeatureSettings, SettingsError, fresh_config_text
+from holdfast.config import FeatureSettings, SettingsError, app_setting, fresh_config_text
 from holdfast.config.loading import CONSTANT_NOW
 from holdfast.engine.intake import Intake
 from holdfast.features.courier.feature import workload_of
@@ -51,6 +51,7 @@ def test_the_defaults_are_the_documented_ones(tmp_path):
     shown = {row.name: row.shown for row in load({}, tmp_path).describe()}
     assert shown == {
         "HOLDFAST_DATA": "holdfast-data",
+        "HOLDFAST_APP": "(not set)",
         "HOLDFAST_DEMO": "false",
         "LOG_LEVEL": "info",
         "LOG_FORMAT": "auto",
@@ -716,8 +717,9 @@ def test_random_secrets_of_every_usual_kind_pass():
 # --- the starter file -----------------------------------------------------------------------------------------
 
 
-def starter() -> str:
-    return fresh_config_text(Settings, [text for feature in installed_features() if (text := feature.starter())])
+def starter(app: str | None = None) -> str:
+    tables = [text for feature in installed_features() if (text := feature.starter())]
+    return fresh_config_text(Settings, tables, app=app)
 
 
 def test_the_starter_file_is_accepted_and_safe_and_never_the_same(tmp_path):
@@ -730,6 +732,31 @@ def test_the_starter_file_is_accepted_and_safe_and_never_the_same(tmp_path):
         assert settings.secret_problems() == []
         seen |= {settings.operator_token.get_secret_value(), *plain(settings.courier_secrets["courier-x"])}
     assert len(seen) == 4
+
+
+def test_the_app_is_a_setting_with_a_short_name_in_the_file(tmp_path):
+    assert app_setting({}, tmp_path) is None
+    for key in ("app", "holdfast_app"):
+        write(tmp_path, f'{key} = "shop.work:app"')
+        settings = load({}, tmp_path)
+        assert (settings.holdfast_app, settings.origin("holdfast_app")) == ("shop.work:app", "holdfast.toml")
+        found = app_setting({}, tmp_path)
+        assert (found.reference, found.folder, found.in_file) == ("shop.work:app", tmp_path, True)
+        assert found.written == 'app = "shop.work:app" in holdfast.toml'
+    found = app_setting({"HOLDFAST_APP": "other:app"}, tmp_path)
+    assert (found.reference, found.written, found.in_file) == ("other:app", "HOLDFAST_APP=other:app", False)
+    assert load({"HOLDFAST_APP": "other:app"}, tmp_path).holdfast_app == "other:app"
+
+
+@pytest.mark.parametrize("content", ["app = 7", "app = ''", "app = [", "[app]\nname = 'x'"])
+def test_a_file_that_names_no_app(tmp_path, content):
+    write(tmp_path, content)
+    assert app_setting({}, tmp_path) is None
+
+
+def test_the_starter_file_can_name_an_app(tmp_path):
+    write(tmp_path, starter(app="app:app"))
+    assert load({}, tmp_path).holdfast_app == "app:app"
 
 
 def test_the_commented_lines_of_the_starter_file_are_the_defaults(tmp_path):
@@ -745,6 +772,7 @@ def test_the_commented_lines_of_the_starter_file_are_the_defaults(tmp_path):
         "courier_secrets",
         "courier_downstream_url",
         "courier_downstream_secret",
+        "holdfast_app",
         "holdfast_demo",
         "api_max_connections",
         "api_max_connections_per_address",

@@ -342,5 +342,5 @@ def test_holdfast_app_is_the_app_of_every_command(tmp_path):
     broken = run(tmp_path, "config", "show", HOLDFAST_APP="own_echo:nothing")
     assert (broken.returncode, broken.stderr) == (
         2,
-        "Error: --app own_echo:nothing: the module 'own_echo' has no 'nothing'.\n",
+        "Error: HOLDFAST_APP=own_echo:nothing: the module 'own_echo' has no 'nothing'.\n",
     )

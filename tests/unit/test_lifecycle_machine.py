@@ -20,7 +20,7 @@ from holdfast.contracts.dead_letters import ReviewStatus, letter_id
 from holdfast.contracts.effects import Collection, Upsert
 from holdfast.contracts.ledger import Lease, NewEntry, Status
 from holdfast.contracts.queries import LetterQuery
-from holdfast.contracts.times import to_ms
+from holdfast.contracts.times import from_ms, isoformat, to_ms
 from holdfast.contracts.transitions import (
     CANCELLED,
     Complete,
@@ -201,6 +201,12 @@ class Lifecycle(RuleBasedStateMachine):
     def renew(self, held: list[Lease]) -> None:
         expected = self.model.renew(held)
         assert self.do(self.store.renew(NAME, held, ms(LEASE))) == expected
+
+    @rule(reports=st.lists(st.tuples(leases, st.integers(0, 9)), min_size=1, max_size=4))
+    def note_progress(self, reports: list[tuple[Lease, int]]) -> None:
+        """Leases of any age, and one of them perhaps twice: then the last report counts."""
+        self.model.note_progress(reports)
+        self.do(self.store.note_progress(NAME, [(lease, {"done": done}) for lease, done in reports]))
 
     @rule(target=letters, wanted=st.lists(st.tuples(leases, kinds, waits, instants), min_size=1, max_size=4))
     def settle(self, wanted: list[tuple[Lease, str, int, int]]) -> Any:
@@ -384,6 +390,8 @@ class Lifecycle(RuleBasedStateMachine):
             expected = [entry.not_before, entry.deadline, entry.lease_until, entry.expires]
             assert [None if each is None else to_ms(each) for each in times] == expected
             assert (stored.note, stored.body) == (entry.note, entry.body)
+            progress = entry.progress and {"done": entry.progress[0], "at": isoformat(from_ms(entry.progress[1]))}
+            assert stored.progress == progress
             if stored.status.terminal:
                 assert all(each.finished_at is not None for each in stored.attempts)
 
@@ -397,6 +405,11 @@ class Lifecycle(RuleBasedStateMachine):
             assert [decision.step for decision in each.decisions] == letter.steps
             assert [attempt.outcome.value for attempt in each.attempts] == letter.attempts
             assert (each.attempt_count, each.body) == (len(letter.attempts), letter.body)
+
+    @invariant()
+    def those_who_wait_learn_who_has_ended(self) -> None:
+        asked = [*KEYS, "nobody"]
+        assert self.do(self.store.ended(NAME, asked)) == self.model.ended(asked)
 
     @invariant()
     def the_fairness_keys_are_as_the_model(self) -> None:

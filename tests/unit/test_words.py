@@ -96,7 +96,7 @@ KEPT: Final = (
     Kept(r"\bmortal\b", (*STORES, "tests/mongo/test_records.py", "tests/mutants/catalogue.py"), "a column and a field"),
     Kept(
         r"\bwithdrawn\b",
-        (*STORES, "src/holdfast/contracts/transitions.py", "docs/", "tests/"),
+        (*STORES, "src/holdfast/contracts/transitions.py", "src/holdfast/client/views.py", "docs/", "tests/"),
         "a column, a field, and the note of a cancelled job",
     ),
     Kept(r'"withdrawn"', ("src/holdfast/features/email/commands/privacy.py",), "a key of `privacy erase --json`"),

@@ -7,14 +7,19 @@ its own routes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.contracts.ports import Broker, Clock, Ids, Store
 from holdfast.contracts.workload import Workload
+from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
+from holdfast.engine.sender_limits import SenderLimits
+from holdfast.engine.tenants import Tenants
+from holdfast.engine.waiting import Waiting
 
 from .wrong_keys import WrongKeys
 
@@ -27,9 +32,16 @@ class ApiServices:
     broker: Broker
     intake: Intake
     review: Review
+    schedules: Schedules
     clock: Clock
     ids: Ids
     workloads: Mapping[str, Workload[Any]]
+    own_workloads: Collection[str]
+    """The workloads that no feature brought. Tenants may use them, and operators read their collections."""
+    cancellation: Cancellation
+    tenants: Tenants
+    limits: SenderLimits
+    waiting: Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

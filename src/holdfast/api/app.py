@@ -17,10 +17,23 @@ from starlette.exceptions import HTTPException
 
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
+from holdfast.contracts.tracing import labels_of, request_labels
 from holdfast.telemetry import emit_failure, events, refused
 
 from . import ApiOptions, ApiServices
-from .asgi import REQUEST_ID, TRACE, Disconnected, Message, Receive, Scope, Send, pick, send_refusal, valid_trace_id
+from .asgi import (
+    REQUEST_ID,
+    TRACE,
+    Disconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    pick,
+    route_path,
+    send_refusal,
+    valid_trace_id,
+)
 from .dead_letters import dead_letter_routes
 from .documentation import add_documentation
 from .errors import Code, Refusal, field_problems, refusal_of
@@ -29,10 +42,14 @@ from .health import health_routes
 from .jobs import job_routes
 from .openapi import describe
 from .operators import OperatorGuard
+from .records import record_routes
 from .routes import not_set_up
+from .schedules import schedule_routes
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """What an answer has, unless its route says otherwise."""
+TRACEPARENT: Final = b"traceparent"
+_TRACED: Final = frozenset({REQUEST_ID, TRACEPARENT})
 _MOST_PARAMETERS: Final = 100
 _TOO_MANY_PARAMETERS: Final = f"The query has more than {_MOST_PARAMETERS} parameters."
 
@@ -76,15 +93,25 @@ class Gateway:
         """Serve one connection."""
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
-        elif (direct := self._direct.get(scope["path"])) is not None:
-            await direct(scope, receive, send)
         else:
-            await self._framed(scope, receive, send)
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Its jobs get its labels: see :mod:`holdfast.contracts.tracing`."""
+        headers, repeated = pick(scope["headers"], _TRACED)
+        sent = {name: value for name, value in headers.items() if name not in repeated}
+        request_id = valid_trace_id(sent.get(REQUEST_ID))
+        direct = self._direct.get(route_path(scope))
+        if direct is None:
+            request_id = scope[TRACE] = request_id or self._ids.new("req")
+        token = request_labels.set(labels_of(request_id, sent.get(TRACEPARENT, b"").decode("latin-1")))
+        try:
+            await (self._framed if direct is None else direct)(scope, receive, send)
+        finally:
+            request_labels.reset(token)
 
     async def _framed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, repeated = pick(scope["headers"], frozenset({REQUEST_ID}))
-        trace_id = valid_trace_id(None if repeated else headers.get(REQUEST_ID)) or self._ids.new("req")
-        scope[TRACE] = trace_id
+        trace_id = scope[TRACE]
         started = False
         if scope["query_string"].count(b"&") >= _MOST_PARAMETERS:
             refused("query_parameters")
@@ -136,11 +163,16 @@ def create_app(services: ApiServices, options: ApiOptions, features: Sequence[Fe
     }
     guard = [Depends(OperatorGuard(options))]
     brought = [group for each in routes for group in each.groups]  # with guards of their own
-    guarded = [job_routes(services, options, intakes), dead_letter_routes(services, options)]
+    jobs = job_routes(services, options, intakes)
+    guarded = [
+        record_routes(services),
+        dead_letter_routes(services, options),
+        schedule_routes(services, options),
+    ]
     health = health_routes(services)
     for group in guarded:
         rest.include_router(group, dependencies=guard)
-    for group in (*brought, health):
+    for group in (*jobs.groups, *brought, health):
         rest.include_router(group)
     for each in features:
         if each.routes is None:
@@ -149,8 +181,8 @@ def create_app(services: ApiServices, options: ApiOptions, features: Sequence[Fe
     direct = [each for one in routes for each in one.direct]
     rest.state.docs = options.docs
     if options.docs:
-        add_documentation(rest, lambda: describe(rest, [*brought, *guarded, health], direct))
-    return Gateway(rest, services.ids, routes)
+        add_documentation(rest, lambda: describe(rest, [*brought, *jobs.groups, *guarded, health], direct))
+    return Gateway(rest, services.ids, [jobs, *routes])
 
 
 # --- errors of the routes behind FastAPI --------------------------------------------------------------------------

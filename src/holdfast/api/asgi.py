@@ -36,6 +36,14 @@ class Disconnected(Exception):
 # --- requests --------------------------------------------------------------------------------------------------------
 
 
+def route_path(scope: Scope) -> str:
+    """The path below the prefix where another app has mounted the API (``root_path``)."""
+    path: str = scope["path"]
+    prefix: str = scope.get("root_path", "")
+    below = path.removeprefix(prefix)
+    return below if below.startswith("/") else path
+
+
 def pick(headers: Iterable[tuple[bytes, bytes]], wanted: frozenset[bytes]) -> tuple[dict[bytes, bytes], set[bytes]]:
     """The wanted headers, and the names of the headers that came more than once."""
     found: dict[bytes, bytes] = {}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 from fastapi import Path, Query
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
@@ -15,6 +14,7 @@ from holdfast.contracts.workload import readable_body
 
 from . import ApiOptions, ApiServices
 from .errors import Code
+from .filters import MAX_PAGE, Filter, Instant
 from .openapi import refusals
 from .operators import DecisionBody
 from .routes import Routes, json_body
@@ -22,23 +22,9 @@ from .views import LetterList, LetterSummary, LetterView, RefusedLetter, ReplayV
 
 _PATH: Final = "/v1/dead-letters"
 _ABOUT: Final = "Jobs that failed for good. A person decides what happens to them. Needs the operator token."
-_MAX_PAGE: Final = 200
 _MAX_REPLAY: Final = 1000
-_DATE_AND_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T")
 
 LetterId = Annotated[str, Path(alias="letterId", examples=["dl_0123456789abcdef0123"])]
-Filter = Annotated[str, Field(min_length=1, max_length=500)]
-
-
-def _require_date_and_time(value: object) -> object:
-    """Refuse a bare number: pydantic would read it as a time, in seconds or in milliseconds, by its size."""
-    if not isinstance(value, str) or _DATE_AND_TIME.match(value) is None:
-        message = "must be an instant in ISO 8601 with its offset, such as 2026-02-26T12:00:00Z"
-        raise ValueError(message)
-    return value
-
-
-Instant = Annotated[AwareDatetime, BeforeValidator(_require_date_and_time)]
 
 
 class LetterFilter(BaseModel):
@@ -68,7 +54,7 @@ class LetterFilter(BaseModel):
 class LetterListing(LetterFilter):
     """A filter for dead letters, and which page of them to show."""
 
-    limit: int = Field(default=50, ge=1, le=_MAX_PAGE)
+    limit: int = Field(default=50, ge=1, le=MAX_PAGE)
     cursor: Filter | None = Field(default=None, description="The `next` of the page before.")
 
 

@@ -86,7 +86,7 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     used = [name for name in groups if any(name in operation["tags"] for _, _, operation in operations)]
     yield "<nav>" + "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name in used)
     yield '<a href="#signing-in">Signing in</a><a href="#schemas">Schemas</a>'
-    yield '<a class="file" href="/openapi.json">openapi.json</a></nav>'
+    yield '<a class="file" href="openapi.json">openapi.json</a></nav>'
     schemas = document.get("components", {}).get("schemas", {})
     for name in used:
         yield f'<section id="{_anchor(name)}"><h2>{escape(name)}</h2>{_prose(groups[name])}'

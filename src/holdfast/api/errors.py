@@ -18,7 +18,7 @@ from typing import Any, Final, get_args
 from pydantic_core import ErrorDetails
 from pydantic_core.core_schema import ErrorType
 
-from holdfast.contracts.admission import ErrorCode, FieldProblem, InvalidContent, NotAcceptable
+from holdfast.contracts.admission import DelayTooLong, ErrorCode, FieldProblem, InvalidContent, NotAcceptable
 from holdfast.contracts.errors import (
     BrokerUnavailable,
     HoldfastError,
@@ -66,6 +66,7 @@ class Code:
     REVIEW_STATE_CONFLICT = ErrorCode(
         "REVIEW_STATE_CONFLICT", 409, "The dead letter is not in a state that allows this step."
     )
+    TOO_LATE = ErrorCode("TOO_LATE", 409, "The job has ended, or it is in work and cannot be stopped.")
     TOO_LATE_TO_CANCEL = ErrorCode("TOO_LATE_TO_CANCEL", 409, "It is too late to cancel this.")
     NOT_FINISHED = ErrorCode("NOT_FINISHED", 409, "The job is not finished yet.")
     GONE = ErrorCode("GONE", 410, "The files of this result are not kept any more.")
@@ -75,6 +76,8 @@ class Code:
         "UNSUPPORTED_MEDIA_TYPE", 415, "The body must be application/json in UTF-8, and not compressed."
     )
     NOT_ACCEPTABLE = NotAcceptable.code
+    INVALID_DELAY = ErrorCode("INVALID_DELAY", 422, "The job would expire before its delay is over.")
+    NOT_INDEXED = ErrorCode("NOT_INDEXED", 422, "Nothing can be found by this name: there is no index for it.")
     TOO_MANY_REQUESTS = ErrorCode(
         "TOO_MANY_REQUESTS", 429, "Too many requests are waiting to be recorded; try again shortly.", retry_after=1
     )
@@ -176,6 +179,8 @@ _LIMITS: Final[Mapping[type[SenderLimitReached], ErrorCode]] = {
 
 def _other_refusal(error: HoldfastError) -> Refusal:
     match error:
+        case DelayTooLong():
+            refusal = Refusal(Code.INVALID_DELAY, details=error.problems)
         case InvalidContent():
             refusal = Refusal(Code.INVALID_PAYLOAD, details=error.problems)
         case InvalidQuery():

@@ -177,7 +177,10 @@ def _add_bodies(paths: Mapping[str, Any], route: StrictRoute, references: Refere
     content = {}
     for media_type, models in route.bodies.items():
         schemas = [references[each, "validation"] for each in _each(models)]
-        several = {"anyOf": schemas} if schemas else {}
+        several: dict[str, Any] = {"anyOf": schemas} if schemas else {}
+        if route.most_items and schemas:
+            batch = {"type": "array", "items": several, "minItems": 1, "maxItems": route.most_items}
+            several = {"anyOf": [*schemas, batch]}
         content[media_type] = {"schema": several if isinstance(models, tuple) else schemas[0]}
     for method in (route.methods or ()) if content else ():
         paths[route.path_format][method.lower()]["requestBody"] = {"required": True, "content": content}

@@ -16,11 +16,13 @@ from holdfast.contracts.examples import add_example
 from . import ApiOptions
 from .errors import Code, Refusal
 
-_BEARER: Final = HTTPBearer(
+OPERATOR_BEARER: Final = HTTPBearer(
     auto_error=False,
     scheme_name="operatorToken",
     description="The `OPERATOR_TOKEN` of this installation.",
 )
+SIGN_IN: Final = {"www-authenticate": 'Bearer realm="holdfast"'}
+"""The header of every 401."""
 
 
 class OperatorGuard:
@@ -33,20 +35,21 @@ class OperatorGuard:
     async def __call__(
         self,
         request: Request,
-        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(OPERATOR_BEARER)],
     ) -> None:
         """Refuse with 401, or with 429, unless there is exactly one ``Authorization`` header and it holds the token."""
         given = credentials.credentials if credentials else ""
-        # Header values arrive as Latin-1; the token may be any text.
-        digest = sha256(given.encode("latin-1", "replace")).digest()
-        if (
-            self._digest is None
-            or len(request.headers.getlist("authorization")) != 1
-            or not hmac.compare_digest(digest, self._digest)
-        ):
+        if not self.accepts(request, given):
             if given:
                 await self._wrong_keys.count(request.scope)
-            raise Refusal(Code.UNAUTHORIZED, headers={"www-authenticate": 'Bearer realm="holdfast"'})
+            raise Refusal(Code.UNAUTHORIZED, headers=SIGN_IN)
+
+    def accepts(self, request: Request, given: str) -> bool:
+        """Whether this is the token, and the only ``Authorization`` of the request."""
+        # Header values arrive as Latin-1; the token may be any text.
+        digest = sha256(given.encode("latin-1", "replace")).digest()
+        alone = len(request.headers.getlist("authorization")) == 1
+        return self._digest is not None and alone and hmac.compare_digest(digest, self._digest)
 
 
 # --- the bodies of decisions ---------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ Contents = Mapping[str, type[BaseModel] | tuple[type[BaseModel], ...]]
 """The models of a body by media type. A tuple means: one of these models."""
 
 _BODIES: Final = "holdfast_bodies"
+_MOST_ITEMS: Final = "holdfast_most_items"
 _REQUEST: Final = "http_request"
 _LARGE: Final = 64 * 1024
 
@@ -59,6 +60,7 @@ class _JsonBody:
 @dataclass(frozen=True, slots=True)
 class _UnreadBody:
     contents: Contents
+    most_items: int = 0
 
 
 def json_body(
@@ -73,9 +75,12 @@ def json_body(
     return _JsonBody(limit, like, most_values)
 
 
-def unread_body(contents: Contents) -> Any:  # noqa: ANN401 - a default value
-    """The default of ``request: Request`` in a route that reads its body by itself. It only describes the body."""
-    return _UnreadBody(contents)
+def unread_body(contents: Contents, *, most_items: int = 0) -> Any:  # noqa: ANN401 - a default value
+    """The default of ``request: Request`` in a route that reads its body by itself. It only describes the body.
+
+    With ``most_items``, the body may be a list of so many of its models, too.
+    """
+    return _UnreadBody(contents, most_items)
 
 
 async def read_model(request: Request, contract: type[Model], limit: int) -> Model:
@@ -106,6 +111,12 @@ class StrictRoute(APIRoute):
         """The models of the body, by media type; empty: the route has no body."""
         found: Contents = getattr(self.endpoint, _BODIES, {})
         return found
+
+    @property
+    def most_items(self) -> int:
+        """The most items of a body that is a list; 0: the body is no list."""
+        most: int = getattr(self.endpoint, _MOST_ITEMS, 0)
+        return most
 
 
 class Routes(APIRouter):
@@ -162,6 +173,7 @@ def _with_strict_body(endpoint: Callable[..., Any]) -> Callable[..., Any]:
     others = [each for each in signature.parameters.values() if each is not parameter]
     if isinstance(body, _UnreadBody):
         others.append(parameter.replace(default=parameter.empty))
+        setattr(endpoint, _MOST_ITEMS, body.most_items)
         return _seen_as(endpoint, endpoint, signature, others, body.contents)
     own_request = next((each.name for each in others if each.annotation is Request), None)
     if own_request is None:

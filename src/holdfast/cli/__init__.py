@@ -31,9 +31,11 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("worker", "holdfast.cli.serving:worker", RUN, "Run a worker with maintenance, without the API."),
     Entry("demo", "holdfast.demo:demo_command", RUN, "Take a guided tour in a separate data folder."),
     Entry("submit", "holdfast.cli.posting:submit", SEND, "Submit a job to one of your own workloads."),
-    Entry("events", "holdfast.cli.events:events", READ, "Look jobs up in the ledger."),
+    Entry("jobs", "holdfast.cli.jobs:jobs", READ, "List jobs; show one, wait for it, cancel it."),
     Entry("dlq", "holdfast.cli.letters:dlq", READ, "Read, review, replay and close dead letters."),
     Entry("queue", "holdfast.cli.queues:queue", READ, "See how many jobs wait; pause and resume."),
+    Entry("schedules", "holdfast.cli.schedules:schedules", READ, "See, run, pause and resume schedules."),
+    Entry("new", "holdfast.cli.starting:new", SET_UP, "Write a small project of your own into a new folder."),
     Entry("init", "holdfast.cli.configuring:init", SET_UP, "Write a holdfast.toml with fresh secrets."),
     Entry("tenants", "holdfast.cli.tenants:tenants", SET_UP, "Add tenants; see and set what they may use."),
     Entry("keys", "holdfast.cli.keys:keys", SET_UP, "Create, list and revoke API keys of tenants."),
@@ -42,6 +44,9 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("doctor", "holdfast.cli.doctor:doctor", SET_UP, "Check this installation; show how to repair it."),
     Entry("schema", "holdfast.cli.schemas:schema", SET_UP, "List and export the contracts as JSON Schemas."),
     Entry("version", "holdfast.cli:version", SET_UP, "Show the versions of Holdfast, Python and SQLite."),
+)
+OLD_NAMES: tuple[Entry, ...] = (
+    Entry("events", "holdfast.cli.jobs:jobs", READ, "The same as `holdfast jobs`.", hidden=True),
 )
 
 
@@ -65,7 +70,7 @@ app = typer.Typer(
     # A pretty traceback shows the values of variables, and some of those are secrets.
     pretty_exceptions_enable=False,
 )
-register(app, COMMANDS, _brought_commands)
+register(app, [*COMMANDS, *OLD_NAMES], _brought_commands)
 
 
 def _print_version(asked: bool) -> None:

@@ -28,10 +28,11 @@ def _config() -> None:
 
 
 @config.command("show")
-def show(data: options.Data = None, json: options.Json = False) -> None:
+def show(app: options.App = None, data: options.Data = None, json: options.Json = False) -> None:
     """Every setting, its value, and where the value comes from. Secrets are masked."""
-    given = {} if data is None else {"HOLDFAST_DATA": "--data"}
-    settings = settings_with(holdfast_data=data).describe()
+    options_of = {"HOLDFAST_APP": ("--app", app), "HOLDFAST_DATA": ("--data", data)}
+    given = {name: option for name, (option, value) in options_of.items() if value is not None}
+    settings = settings_with(app_of(app), holdfast_app=app, holdfast_data=data).describe()
     rows = [(row.name, row.shown, given.get(row.name, row.origin), row.help) for row in settings]
     show_list(
         rows,
@@ -51,15 +52,21 @@ def init(
     HOLDFAST_CONFIG, otherwise to the current folder.
     """
     path = Path(os.environ.get("HOLDFAST_CONFIG") or CONFIG_FILE)
-    tables = [text for feature in installed_features() if (text := feature.starter())]
-    (_replace if force else _create)(path, fresh_config_text(settings_model(), tables))
+    (_replace if force else write_private)(path, starter_text())
     say(
         f"Wrote {path} with a new operator token and a secret for the source courier-x. Keep it out of version control."
     )
     say("Next: `holdfast doctor` checks everything, `holdfast up` starts, `holdfast send` sends a first event.")
 
 
-def _create(path: Path, text: str) -> None:
+def starter_text(app: str | None = None) -> str:
+    """The text of a holdfast.toml with fresh secrets, which names this app of the user."""
+    tables = [text for feature in installed_features() if (text := feature.starter())]
+    return fresh_config_text(settings_model(), tables, app=app)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a new file that only its owner can read. Raises :class:`Stop` if there is one already."""
     # O_EXCL decides, not a look beforehand; the mode holds from the first moment.
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

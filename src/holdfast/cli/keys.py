@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from holdfast.contracts.tenants import ApiKey, Tenant
+from holdfast.contracts.tenants import JOB_SCOPES, ApiKey, Tenant, bound_scope
 from holdfast.contracts.times import isoformat
 from holdfast.installed import features_of
 
@@ -26,12 +26,14 @@ _LONGEST_DAYS: Final = 3_650
 
 
 def _meanings() -> str:
-    """What keys may be made for: the scopes of all features, each with its meaning."""
-    return "; ".join(f"{name} {meaning}" for name, meaning in _scopes().items())
+    """What keys may be made for: the scopes of jobs and of all features, each with its meaning."""
+    meanings = "; ".join(f"{name} {meaning}" for name, meaning in _scopes(None).items())
+    return f"{meanings}; jobs:write:NAME and the like for one workload"
 
 
-def _scopes() -> dict[str, str]:
-    return {str(name): meaning for each in features_of(app_of(None)) for name, meaning in each.scopes.items()}
+def _scopes(app: str | None) -> dict[str, str]:
+    features = {str(name): meaning for each in features_of(app_of(app)) for name, meaning in each.scopes.items()}
+    return {**features, **JOB_SCOPES}
 
 
 TenantName = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id or name.", show_default=False)]
@@ -54,15 +56,16 @@ def create(
     ] = None,
     label: Annotated[str, typer.Option(help="A note for people.", show_default=False)] = "",
     data: options.Data = None,
+    app: options.App = None,
     json: options.Json = False,
 ) -> None:
     """Create a key for a tenant. It is shown only once: only its hash is stored."""
-    known = _scopes()
-    if not set(scope or ()) <= set(known):
-        message = f"--scope must be among {', '.join(known)}."
+    known = _scopes(app)
+    if unknown := [each for each in scope or () if each not in known and bound_scope(each) is None]:
+        message = f"--scope {unknown[0]}: must be among {', '.join(known)}."
         raise Stop(message)
     not_after = None if expires is None else _end(expires)
-    key, text = asyncio.run(_create(tenant, scope, label, not_after, data))
+    key, text = asyncio.run(_create(tenant, scope, label, not_after, data, app))
     if json:
         print_json({**_document(key), "key": text})
         return
@@ -149,9 +152,14 @@ def _document(key: ApiKey) -> dict[str, Any]:
 
 
 async def _create(
-    tenant: str, scopes: list[str] | None, label: str, not_after: datetime | None, data: Path | None
+    tenant: str,
+    scopes: list[str] | None,
+    label: str,
+    not_after: datetime | None,
+    data: Path | None,
+    app: str | None,
 ) -> tuple[ApiKey, str]:
-    async with existing_system(data, None) as system:
+    async with existing_system(data, app) as system:
         found: Tenant = await system.tenants.named(tenant)
         return await system.tenants.create_key(
             found.company_id, label=label, scopes=scopes, not_after=not_after, created_by=user_name()

@@ -13,12 +13,16 @@ from typer.core import TyperGroup
 
 
 class Entry(NamedTuple):
-    """A command: its name, where it is (``module:attribute``), its panel in the help, and its summary."""
+    """A command: its name, where it is (``module:attribute``), its panel in the help, and its summary.
+
+    ``hidden``: the help does not list it, because it is an older name of another command.
+    """
 
     name: str
     where: str
     panel: str
     summary: str
+    hidden: bool = False
 
 
 _where: dict[str, str] = {}
@@ -62,7 +66,7 @@ def register(app: typer.Typer, entries: Sequence[Entry], brought: Callable[[], S
     """Add placeholders for these commands. ``brought`` gives more of them when they are needed."""
     for entry in entries:
         _where[entry.name] = entry.where
-        app.command(entry.name, help=entry.summary, rich_help_panel=entry.panel)(_placeholder)
+        app.command(entry.name, help=entry.summary, rich_help_panel=entry.panel, hidden=entry.hidden)(_placeholder)
     if brought is not None:
         _brought.append(brought)
 

@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from pydantic import ValidationError
 
 from holdfast.api.operators import DecisionBody
 from holdfast.contracts.dead_letters import DeadLetter, ReviewStatus
 from holdfast.contracts.errors import NotFound, ReviewRefused
-from holdfast.contracts.validation import sentence_of
 from holdfast.engine.review import STEPS_FROM, Chosen, StepReport
 
 from . import options
+from .deciding import decision
 from .failures import REFUSED, Stop
 from .letter_filters import HELP, query_of
 from .opening import existing_system
-from .options import user_name
 from .output import print_json, print_line, progress, say
 
 _DEFAULT_LIMIT: Final = 100
@@ -63,7 +61,7 @@ def review(
     choice. The reason is required: write what you found.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.REVIEWED, _decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.REVIEWED, decision(actor, reason), app, data, json).take(choice)
 
 
 def replay(
@@ -86,7 +84,7 @@ def replay(
     the choice. A letter without a review is never replayed, and no letter is replayed twice. The reason is optional.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.REPLAYED, _decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.REPLAYED, decision(actor, reason), app, data, json).take(choice)
 
 
 def close(
@@ -107,7 +105,7 @@ def close(
     narrows the choice (status=replayed). The reason is required.
     """
     choice = _Choice(letter_ids or (), tuple(where or ()), limit, dry_run, yes)
-    _Step(ReviewStatus.CLOSED, _decision(actor, reason), app, data, json).take(choice)
+    _Step(ReviewStatus.CLOSED, decision(actor, reason), app, data, json).take(choice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +150,12 @@ class _Step:
             message = "--where and --limit need a confirmation, and this is no terminal: add --yes, or --dry-run."
             raise Stop(message)
         chosen = asyncio.run(self._choose(choice))
-        if choice.dry_run or not chosen.letters:
-            self._report(StepReport(chosen.matched, [letter.id for letter in chosen.letters]), dry_run=choice.dry_run)
+        if choice.dry_run:
+            self._report(asyncio.run(self._preview(chosen)), dry_run=True)
+            if chosen.letters and not (choice.yes or sys.stdin.isatty()):
+                say("Without --dry-run this needs a confirmation: add --yes.")
+        elif not chosen.letters:
+            self._report(StepReport(chosen.matched), dry_run=False)
         else:
             if not choice.yes:
                 self._confirm(chosen)
@@ -168,13 +170,6 @@ class _Step:
         async with existing_system(self.data, self.app) as system:
             reviews, by = system.review, {"actor": self.why.actor, "reason": self.why.reason}
 
-            async def check(letter_id: str) -> DeadLetter:
-                letter = await reviews.show(letter_id)
-                if letter.review_status not in STEPS_FROM[self.step]:
-                    message = f"The dead letter is {letter.review_status.value}; it cannot become {self.step.value}."
-                    raise ReviewRefused(message)
-                return letter
-
             async def decide(letter_id: str) -> DeadLetter:
                 match self.step:
                     case ReviewStatus.REVIEWED:
@@ -187,7 +182,7 @@ class _Step:
             found = StepReport(len(letter_ids))
             for letter_id in dict.fromkeys(letter_ids):
                 try:
-                    await (check if dry_run else decide)(letter_id)
+                    await (reviews.check(self.step, letter_id) if dry_run else decide(letter_id))
                 except (NotFound, ReviewRefused) as error:
                     found.refused[letter_id] = error.message
                 else:
@@ -209,6 +204,10 @@ class _Step:
         query = query_of(choice.where)
         async with existing_system(self.data, self.app) as system:
             return await system.review.choose(self.step, query, limit=choice.limit or _DEFAULT_LIMIT)
+
+    async def _preview(self, chosen: Chosen) -> StepReport:
+        async with existing_system(self.data, self.app) as system:
+            return await system.review.preview(chosen)
 
     async def _move(self, chosen: Chosen) -> StepReport:
         async with existing_system(self.data, self.app) as system:
@@ -247,15 +246,6 @@ class _Step:
             message = f"{waiting} for review; only reviewed ones can be {self.step.value}. Review first: {how}"
             raise Stop(message, code=REFUSED)
         say(f"{waiting} for review: {how}")
-
-
-def _decision(actor: str | None, reason: str) -> DecisionBody:
-    """Actor and reason, checked by the same rules as over HTTP."""
-    try:
-        return DecisionBody(actor=actor or user_name(), reason=reason)
-    except ValidationError as error:
-        sentences = [f"--{each['loc'][0]} {sentence_of(each)}." for each in error.errors(include_url=False)]
-        raise Stop(*sentences) from None
 
 
 def _refusals(found: StepReport) -> list[dict[str, str]]:

@@ -9,8 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from holdfast import App, ConfigurationError, HoldfastError, Page, RecordQuery, Slice, scrub
-from holdfast.config import Settings, SettingsError, load
+from holdfast import App, Page, RecordQuery, Slice
+from holdfast.config import Settings, SettingsError, app_setting, load
 from holdfast.feature import NotSetUp, Services
 from holdfast.installed import settings_model
 
@@ -20,28 +20,26 @@ from .output import say
 if TYPE_CHECKING:  # a command that only sends does without a store
     from holdfast.wiring import System
 
-APP_VARIABLE: Final = "HOLDFAST_APP"
+OWN_WORKLOADS: Final = "HOLDFAST_APP, app in holdfast.toml, or --app names your own workloads."
 
 Service = TypeVar("Service")
 
 
 def app_of(reference: str | None) -> App | None:
-    """The user's app: that of ``--app``, or of HOLDFAST_APP, which every command reads.
+    """The user's app: that of ``--app``, otherwise of HOLDFAST_APP, otherwise of ``app`` in the file.
 
-    An exception while its module is imported is an error of the user's code, not our bug.
+    Its module is looked for in the current folder and in the folder of the file. An exception while it is imported is
+    an error of the user's code, not our bug: raises :class:`ConfigurationError`.
     """
-    reference = reference or os.environ.get(APP_VARIABLE) or None
-    if reference is None:
+    setting = app_setting(os.environ)
+    if reference is None and setting is None:
         return None
-    from holdfast.wiring import load_app  # noqa: PLC0415 - see above
+    from holdfast.wiring import load_app  # noqa: PLC0415 - a command that only sends does without a store
 
-    try:
-        return load_app(reference)
-    except HoldfastError:
-        raise
-    except Exception as error:
-        message = f"--app {reference} cannot be imported: {type(error).__name__}: {scrub(str(error))}"
-        raise ConfigurationError(message) from error
+    if reference is not None or setting is None:
+        return load_app(reference or "")
+    folders = (setting.folder, Path()) if setting.in_file else (Path(), setting.folder)
+    return load_app(setting.reference, folders, written=setting.written)
 
 
 def settings_with(app: App | None = None, **given: str | int | Path | None) -> Settings:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ App = Annotated[
     typer.Option(
         "--app",
         metavar="MODULE:APP",
-        help="Your own workloads, such as mymodule:app; otherwise HOLDFAST_APP.",
+        help="Your own workloads, such as mymodule:app; otherwise HOLDFAST_APP, or app in holdfast.toml.",
         show_default=False,
     ),
 ]
@@ -52,7 +53,12 @@ Tenant = Annotated[
     str | None,
     typer.Option("--tenant", metavar="TENANT", help="Only those of this tenant, by id or name.", show_default=False),
 ]
-Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="The workload.")]
+Workload = Annotated[
+    str | None,
+    typer.Option(
+        "--workload", "-w", metavar="NAME", help="Only this workload; otherwise all of them.", show_default=False
+    ),
+]
 
 
 def content(name: str, given: str) -> bytes:
@@ -87,13 +93,13 @@ def json_object(name: str, given: str) -> dict[str, Any]:
     return found
 
 
-def conditions(given: Iterable[str]) -> dict[str, str]:
+def conditions(given: Iterable[str], example: str = "reason=HTTP_422") -> dict[str, str]:
     """``field=value``, each field once."""
     found: dict[str, str] = {}
     for each in given:
         name, equals, value = (part.strip() for part in each.partition("="))
         if not name or not equals or not value:
-            message = f"--where takes field=value, such as reason=HTTP_422, not {each!r}."
+            message = f"--where takes field=value, such as {example}, not {each!r}."
             raise Stop(message)
         if name in found:
             message = f"--where {name}=... is given twice; all conditions must hold, so one of them could never match."
@@ -102,16 +108,38 @@ def conditions(given: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def instant(name: str, given: str) -> datetime:
+def instant(name: str, given: str, what: str = "an instant with its offset, such as 2026-02-26T12:00:00Z") -> datetime:
     """An ISO-8601 instant. It must have an offset: without one, every machine would read another moment."""
     try:
         found = datetime.fromisoformat(given)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        message = f"{name} takes an instant with its offset, such as 2026-02-26T12:00:00Z, not {given!r}."
+        message = f"{name} takes {what}, not {given!r}."
         raise Stop(message)
     return found
+
+
+def span(name: str, given: str) -> timedelta:
+    """A duration such as 30s."""
+    from holdfast.contracts.times import duration  # noqa: PLC0415 - every start of the program imports this module
+
+    try:
+        return duration(given)
+    except (ValueError, OverflowError):
+        message = f"{name} takes a duration, such as 500ms, 10s, 5m, 2h or 7d, not {given!r}."
+        raise Stop(message) from None
+
+
+def instant_or_ago(name: str, given: str, now: datetime) -> datetime:
+    """An instant, or a duration before now: ``2026-02-26T12:00:00Z`` or ``2h``."""
+    if re.fullmatch(r"[0-9.]+ ?[a-z]+", given.strip()):
+        try:
+            return now - span(name, given)
+        except OverflowError:
+            message = f"{name} {given} ago is before the first year."
+            raise Stop(message) from None
+    return instant(name, given, "an instant with its offset, such as 2026-02-26T12:00:00Z, or a duration such as 2h")
 
 
 def user_name() -> str:

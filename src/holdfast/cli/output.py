@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from holdfast.contracts.ledger import Attempt
     from holdfast.contracts.queries import Slice
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 _WIDTH_IN_A_FILE: Final = 160
+_NARROWEST: Final = 16
+"""A column with longer cells is wrapped to this width at least."""
+_GAP: Final = 3
+_SMALL_GAP: Final = 2
+"""Between the columns; the small gap where the terminal is narrow."""
 
 _STYLES: Final[Mapping[str, str]] = {
     "processed": "green",
@@ -137,16 +143,34 @@ def require_item(found: Item | None, what: str, listing: str) -> Item:
 
 
 def show_attempts(attempts: Iterable[Attempt]) -> None:
-    """The history of a job's attempts, as a table."""
-    rows = [
-        (each.attempt, each.outcome, each.error_code, each.error_message, moment(each.started_at), _took(each))
-        for each in attempts
-    ]
+    """The history of a job's attempts under a title: see :func:`attempt_table`."""
     heading("Attempts")
-    if rows:
-        show_table(("#", "outcome", "error", "message", "started", "took"), rows, whole=("started", "took"))
-    else:
+    attempt_table(attempts)
+
+
+def attempt_table(attempts: Iterable[Attempt]) -> None:
+    """A job's attempts as a table, and below it where each error was raised. Equal tracebacks are shown once."""
+    attempts = list(attempts)
+    if not attempts:
         show_facts({"none": "No worker has claimed it."})
+        return
+    show_table(
+        ("#", "outcome", "error", "message", "started", "took"),
+        [
+            (each.attempt, each.outcome, each.error_code, each.error_message, moment(each.started_at), _took(each))
+            for each in attempts
+        ],
+        whole=("outcome", "started", "took"),
+    )
+    raised: dict[str, list[str]] = {}
+    for each in attempts:
+        if each.traceback:
+            raised.setdefault(each.traceback, []).append(str(each.attempt))
+    for traceback, numbers in raised.items():
+        which = f"attempts {', '.join(numbers)}" if len(numbers) > 1 else f"attempt {numbers[0]}"
+        console().print(f"\nWhere {which} failed:", style="dim")
+        lines = traceback.rstrip().splitlines()
+        console().print("\n".join(f"  {printable(line)}" for line in lines), soft_wrap=True)
 
 
 def _took(attempt: Attempt) -> str | None:
@@ -173,15 +197,43 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, whole: Sequence[str] = ()) -> None:
-    """Print a table. Columns in ``whole`` are never wrapped, because people copy from them."""
+    """Print a table. Columns in ``whole`` are never wrapped, because people copy from them.
+
+    On a terminal that is too narrow, each row is a line with the ``whole`` columns, and below it the other columns.
+    """
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - see above
+    from rich.cells import cell_len  # noqa: PLC0415 - see above
     from rich.table import Table  # noqa: PLC0415 - see above
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    cells = [[_cell(value) for value in row] for row in rows]
+    width, gaps, natural, least = console().width, len(columns) - 1, 0, 0
+    for title, *values in zip(columns, *cells, strict=True):
+        widest = max(cell_len(each) for each in (*values, *title.split(), ""))
+        natural += widest
+        least += widest if title in whole else min(widest, _NARROWEST)
+    if width < least + _SMALL_GAP * gaps:
+        _show_in_two_lines(columns, cells, whole)
+        return
+    tight = width < natural + _GAP * gaps
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=tight)
     for column in columns:
         table.add_column(column, no_wrap=column in whole, overflow="fold")
-    _fill(table, rows)
+    _fill(table, cells)
     console().print(table)
+
+
+def _show_in_two_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], whole: Sequence[str]) -> None:
+    from rich.padding import Padding  # noqa: PLC0415 - see above
+    from rich.text import Text  # noqa: PLC0415 - see above
+
+    target = console()
+    for row in rows:
+        named = list(zip(columns, row, strict=True))
+        first = [_styled(cell) for title, cell in named if title in whole and cell]
+        rest = "; ".join(f"{title}: {cell}".removeprefix(": ") for title, cell in named if title not in whole and cell)
+        target.print(Text(" " * _SMALL_GAP).join(first))
+        if rest:
+            target.print(Padding(Text(rest), (0, 0, 0, 2)))
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
@@ -225,8 +277,15 @@ def progress(what: str, total: int) -> Iterator[Callable[[int, int], None]]:
 
 
 def _fill(table: Table, rows: Iterable[Sequence[Any]]) -> None:
+    for row in rows:
+        table.add_row(*(_styled(_cell(value)) for value in row))
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else printable(str(value))
+
+
+def _styled(cell: str) -> Text:
     from rich.text import Text  # noqa: PLC0415 - see above
 
-    for row in rows:
-        cells = ["" if value is None else printable(str(value)) for value in row]
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
+    return Text(cell, style=_STYLES.get(cell, ""))

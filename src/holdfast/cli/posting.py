@@ -18,7 +18,7 @@ from holdfast.contracts.redaction import scrub
 
 from . import options
 from .failures import REFUSED, Stop
-from .opening import settings_with
+from .opening import OWN_WORKLOADS, app_of, settings_with
 from .options import content
 from .output import print_json, say, show_facts
 
@@ -140,11 +140,16 @@ def _split(url: str) -> Any:  # noqa: ANN401 - a SplitResult, or None
 
 
 def submit(
-    workload: Annotated[str, typer.Argument(help="The workload's name.", show_default=False)],
-    document: Annotated[
+    workload: Annotated[
         str,
-        typer.Argument(metavar="JSON|@FILE", help="The job, as the workload's contract has it.", show_default=False),
+        typer.Argument(
+            metavar="WORKLOAD", help="The workload's name. Leave it out if your app has only one.", show_default=False
+        ),
     ],
+    document: Annotated[
+        str | None,
+        typer.Argument(metavar="JSON|@FILE", help="The job, as the workload's contract has it.", show_default=False),
+    ] = None,
     url: options.Url = None,
     token: Annotated[
         str | None,
@@ -161,14 +166,17 @@ def submit(
     priority: Annotated[
         int, typer.Option(min=0, max=2_097_152, help="A smaller number runs first; 0 is first of all.")
     ] = 0,
+    app: options.App = None,
     json: options.Json = False,
 ) -> None:
     """Submit a job to one of your own workloads.
 
     The API checks it against the workload's contract. Exit code 0: accepted; 1: refused; 2: could not be sent.
     """
+    if document is None:
+        workload, document = _only_workload(workload, app), workload
     body = content("The body", document)
-    settings = None if url is not None and token is not None else settings_with()
+    settings = None if url is not None and token is not None else settings_with(app_of(app))
     where = base_url(url, settings)
     if token is None and settings is not None and settings.operator_token is not None:
         token = settings.operator_token.get_secret_value()
@@ -184,3 +192,17 @@ def submit(
             return await post(client, path, body, {"authorization": bearer}, **query)
 
     report(asyncio.run(posted()), where, json=json)
+
+
+def _only_workload(document: str, app: str | None) -> str:
+    """The name of the only workload of the user's app, for a job without the name of its workload."""
+    own = app_of(app)
+    names = [each.name for each in (own.workloads if own else ()) if each.schedule is None]
+    if not document.lstrip().startswith(("{", "[", "@")):
+        message = f'What is the job? holdfast submit {document} \'{{"name": "value"}}\', or @FILE.'
+        raise Stop(message)
+    if len(names) != 1:
+        there = f"Your app has {', '.join(names)}." if names else f"No app is known here. {OWN_WORKLOADS}"
+        message = f"Which workload? holdfast submit WORKLOAD JSON. {there}"
+        raise Stop(message)
+    return names[0]

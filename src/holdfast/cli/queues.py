@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from holdfast.contracts.errors import InvalidQuery
 from holdfast.contracts.queues import Depth
 from holdfast.wiring import System
 
 from . import options
+from .deciding import decision
+from .failures import Stop
+from .lookup import missing_app
 from .opening import existing_system
 from .output import say, show_list
 
@@ -21,11 +21,14 @@ queue = typer.Typer(help="See how many jobs wait; pause and resume.", no_args_is
 Name = Annotated[
     str | None,
     typer.Argument(
-        metavar="[QUEUE]",
+        metavar="QUEUE",
         help="A queue or a workload; otherwise the main queue of every workload.",
         show_default=False,
     ),
 ]
+
+
+_BY: Final = "paused by "
 
 
 @queue.command("status")
@@ -43,39 +46,50 @@ async def status(
 
     show_list(
         found,
-        lambda each: {**facts(*each), "": _pause(each[2])},
+        lambda each: {**facts(*each), "": _paused(each[2].paused_because) if each[2].paused else None},
         lambda each: {**facts(*each), "paused": each[2].paused, "pausedBecause": each[2].paused_because},
         json=json,
         whole=("queue",),
     )
 
 
-def _pause(depth: Depth) -> str:
-    if not depth.paused:
-        return ""
-    return f"paused: {depth.paused_because}" if depth.paused_because else "paused"
+def _paused(because: str | None) -> str:
+    if because is None:
+        return "paused"
+    return because if because.startswith(_BY) else f"paused: {because}"
 
 
 @queue.command("pause")
-def pause(name: Name = None, app: options.App = None, data: options.Data = None) -> None:
+async def pause(
+    name: Name = None,
+    reason: Annotated[
+        str | None,
+        typer.Option(help="Why; shown until the queue is resumed.", show_default="that you paused it"),
+    ] = None,
+    actor: options.Actor = None,
+    app: options.App = None,
+    data: options.Data = None,
+) -> None:
     """Stop delivering jobs to workers, in every process, until resumed. New jobs are still accepted."""
-    for each in asyncio.run(_switch(name, app, data, paused=True)):
-        say(f"{each} is paused. `holdfast queue resume` starts it again.")
+    by = decision(actor, "none" if reason is None else reason)
+    why = f"{_BY}{by.actor}" if reason is None else f"{by.reason} ({by.actor})"
+    async with existing_system(data, app) as system:
+        for each, _ in _queues(system, name, every=False):
+            depth = await system.broker.depth(each)
+            if depth.paused:  # the first reason stays: somebody relies on it
+                say(f"{each} is already {_paused(depth.paused_because)}.")
+                continue
+            await system.broker.pause(each, reason=why)
+            say(f"{each} is {_paused(why)}. `holdfast queue resume {each}` starts it again.")
 
 
 @queue.command("resume")
-def resume(name: Name = None, app: options.App = None, data: options.Data = None) -> None:
+async def resume(name: Name = None, app: options.App = None, data: options.Data = None) -> None:
     """Deliver jobs to workers again."""
-    for each in asyncio.run(_switch(name, app, data, paused=False)):
-        say(f"{each} delivers jobs again.")
-
-
-async def _switch(name: str | None, app: str | None, data: Path | None, *, paused: bool) -> list[str]:
     async with existing_system(data, app) as system:
-        queues = [queue for queue, _ in _queues(system, name, every=False)]
-        for each in queues:
-            await (system.broker.pause(each) if paused else system.broker.resume(each))
-        return queues
+        for each, _ in _queues(system, name, every=False):
+            await system.broker.resume(each)
+            say(f"{each} delivers jobs again.")
 
 
 def _queues(system: System, name: str | None, *, every: bool) -> list[tuple[str, str]]:
@@ -88,6 +102,6 @@ def _queues(system: System, name: str | None, *, every: bool) -> list[tuple[str,
     chosen = exact or [pair for pair in (main + dead if every else main) if pair[1] == name]
     if not chosen:
         known = ", ".join(queue for queue, _ in main + dead)
-        message = f"There is no queue {name!r} here; there are {known}. Queues of your own workloads need --app."
-        raise InvalidQuery(message)
+        message = f"There is no queue {name!r} here; there are {known}."
+        raise Stop(message, *missing_app(system))
     return chosen

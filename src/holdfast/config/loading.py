@@ -8,7 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import annotated_types
 from pydantic import ValidationError
@@ -23,7 +23,9 @@ CONFIG_FILE: Final = "holdfast.toml"
 _CONFIG_VARIABLE: Final = "HOLDFAST_CONFIG"
 _TIMES: Final = frozenset({"notBefore", "notAfter"})
 _PLACES: Final[Mapping[Origin, str]] = {"environment": "in the environment", "holdfast.toml": f"in {CONFIG_FILE}"}
-_LEFT_OUT: Final = frozenset({"operator_token", "holdfast_demo"})
+_LEFT_OUT: Final = frozenset({"operator_token", "holdfast_app", "holdfast_demo"})
+_SHORT: Final[Mapping[str, str]] = {"app": "holdfast_app"}
+"""Names of the file for settings with a longer name."""
 
 _HEAD: Final = """\
 # Holdfast's settings. The environment wins over this file: API_PORT=9000 over api_port = 8080.
@@ -32,6 +34,9 @@ _HEAD: Final = """\
 
 # Bearer token for dead letters and other operator work.
 operator_token = "{operator_token}"
+
+# {app_help}
+{app}
 
 # Everything below is the default; remove the # to change it.
 """
@@ -55,6 +60,18 @@ CONSTANT_NOW: Final[Mapping[str, str]] = {
     "smtp_connections": "as many as EMAIL_CONCURRENCY",
 }
 """Names that were settings, and what holds now. A configuration that still has one is warned of, not refused."""
+
+
+class AppSetting(NamedTuple):
+    """The user's app (``module:attribute``), as people wrote it, and the folder of the file.
+
+    ``in_file``: the file names it, so the folder of the file comes first where the module is looked for.
+    """
+
+    reference: str
+    written: str
+    folder: Path
+    in_file: bool
 
 
 class SettingsError(ValueError):
@@ -93,9 +110,31 @@ def load(environ: Mapping[str, str], folder: Path | None = None, model: type[Set
     return settings.as_loaded(origins, warnings)
 
 
+def app_setting(environ: Mapping[str, str], folder: Path | None = None) -> AppSetting | None:
+    """The app that the environment or the file names. Its features have settings, so it is found before the settings.
+
+    A file that cannot be read names no app here; :func:`load` reports its problems.
+    """
+    path = _path(environ, folder or Path())
+    if given := environ.get("HOLDFAST_APP"):
+        return AppSetting(given, f"HOLDFAST_APP={given}", path.parent, in_file=False)
+    try:
+        content = _in_full(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        return None
+    given = content.get("holdfast_app")
+    if not isinstance(given, str) or not given:
+        return None
+    return AppSetting(given, f'app = "{given}" in {path.name}', path.parent, in_file=True)
+
+
+def _path(environ: Mapping[str, str], folder: Path) -> Path:
+    return folder / (environ.get(_CONFIG_VARIABLE) or CONFIG_FILE)
+
+
 def _from_file(environ: Mapping[str, str], folder: Path, model: type[Settings], problems: list[str]) -> dict[str, Any]:
     named = environ.get(_CONFIG_VARIABLE, "")
-    path = folder / (named or CONFIG_FILE)
+    path = _path(environ, folder)
     shown = f"{named} (named by {_CONFIG_VARIABLE})" if named else CONFIG_FILE
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -109,7 +148,7 @@ def _from_file(environ: Mapping[str, str], folder: Path, model: type[Settings], 
         place = re.search(r"\(at [^)]*\)", str(error))
         problems.append(f"{shown} is not valid TOML{' ' + place[0] if place else ''}.")
     else:
-        content = _without_tables(content, model)
+        content = _without_tables(_in_full(content), model)
         problems += _unknown_keys(content, model)
         return content
     return {}
@@ -118,6 +157,11 @@ def _from_file(environ: Mapping[str, str], folder: Path, model: type[Settings], 
 def _constant_now(name: str, origin: Origin) -> str:
     place, value = _PLACES[origin], CONSTANT_NOW[name]
     return f"{name.upper()} ({place}) does nothing: it is a constant now, not a setting. Its value: {value}."
+
+
+def _in_full(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of the file with the whole names of its settings. A table keeps its name."""
+    return {key if isinstance(value, dict) else _SHORT.get(key, key): value for key, value in content.items()}
 
 
 def _without_tables(content: Mapping[str, Any], model: type[Settings]) -> dict[str, Any]:
@@ -197,12 +241,14 @@ def _is_plain_number(field: FieldInfo, given: object) -> bool:
 # --- a starter file --------------------------------------------------------------------------------------------------
 
 
-def fresh_config_text(model: type[Settings], tables: Sequence[str] = ()) -> str:
+def fresh_config_text(model: type[Settings], tables: Sequence[str] = (), *, app: str | None = None) -> str:
     """The text of a starter ``holdfast.toml`` with newly made secrets. Write it so that only its owner can read it.
 
-    ``tables`` are the features' own parts: TOML tables with the settings that have no useful default.
+    ``tables`` are the features' own parts: TOML tables with the settings that have no useful default. ``app`` names the
+    user's app; None: only a comment shows how to name one.
     """
-    head = _HEAD.format(operator_token=fresh_secret())
+    own = '# app = "..."' if app is None else f"app = {json.dumps(app)}"
+    head = _HEAD.format(operator_token=fresh_secret(), app_help=model.model_fields["holdfast_app"].description, app=own)
     written = {name for name in model.model_fields if any(f"[{name}]" in table for table in tables)}
     return head + "\n".join(_defaults(model, _LEFT_OUT | written)) + "\n" + "".join(f"\n{each}" for each in tables)
 

@@ -69,6 +69,9 @@ class Settings(BaseModel):
     holdfast_data: Path = Field(
         Path("holdfast-data"), description="Folder for the ledger and the queue. Not used in a cluster."
     )
+    holdfast_app: str | None = Field(
+        None, description="Your own workloads, such as mymodule:app; looked for in the folder of holdfast.toml too."
+    )
     holdfast_demo: bool = Field(default=False, description="Demo: unsafe secrets are allowed. Never in production.")
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower)] = Field(
         "info", description="The least important events to log: debug, info, warning or error."

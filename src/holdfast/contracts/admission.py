@@ -42,6 +42,10 @@ class InvalidContent(HoldfastError):
         self.problems = tuple(problems)
 
 
+class DelayTooLong(InvalidContent):
+    """The job would expire before its delay is over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """A job that may be accepted: its data, the sender's wishes, and the effects that are written with it.

@@ -42,6 +42,13 @@ POINTS_OF_LISTS: Final[tuple[str, ...]] = (
 )
 """Passed only if documents come from plain Redis lists, and their dead letters go to such a list."""
 
+POINTS_OF_SCHEDULES: Final[tuple[str, ...]] = (
+    "schedules.read",
+    "schedules.submitted",
+    "schedules.moved",
+)
+"""Passed only if there are schedules."""
+
 _hook: Callable[[str], None] | None = None
 
 

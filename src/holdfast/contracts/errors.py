@@ -16,6 +16,9 @@
     ├── NewerVersion               a newer version of the program wrote the job; this one cannot read it
     ├── NotFound                   no such entry, dead letter or record
     ├── InvalidQuery               a filter, a cursor or a name that does not exist
+    ├── Conflict                   the key belongs to a job with another content (in ``submissions``, as the next two)
+    ├── NotRunning                 Holdfast does not run in this process now
+    ├── JobError                   a job has ended without a result: it failed, expired, or was cancelled
     └── HandlingError              raised by handlers on purpose; named by what happens next
         ├── TransientError         retried, up to the policy's limit
         │   └── ThrottledError     retried, not before the time that the other side named

@@ -185,7 +185,10 @@ class Ledger(Protocol):
         ...
 
     async def find(self, query: EntryQuery, page: Page) -> Slice[LedgerEntry]:
-        """Entries that match, newest first."""
+        """Entries that match, newest first. An index finds them: jobs of other workloads cost nothing.
+
+        Raises :class:`InvalidQuery` for a label without an index, and for text that is no cursor.
+        """
         ...
 
     async def counts(self, workload: str) -> Mapping[str, int]:

@@ -31,11 +31,19 @@ class Slice(Generic[Item]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryQuery:
-    """Which ledger entries. Newest first."""
+    """Which ledger entries. Newest first.
+
+    All conditions must hold. ``key`` is the whole key, and ``key_prefix`` is its beginning. A job was first seen at
+    ``seen_after`` or later, and before ``seen_before``. Only labels that the workload indexes can be asked for.
+    """
 
     workload: str
     status: Status | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    key_prefix: str | None = None
+    seen_after: datetime | None = None
+    seen_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

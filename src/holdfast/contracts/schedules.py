@@ -25,11 +25,20 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 from pydantic import AwareDatetime, BaseModel
 
+from .effects import Collection
 from .errors import ConfigurationError
 from .times import isoformat
 
 CatchUp = Literal["last", "all", "none"]
 """What happens to ticks that were missed because no process ran: the newest is submitted, or all, or none."""
+
+SCHEDULES: Final = "schedules"
+
+SCHEDULE_COLLECTIONS: Final = (
+    Collection(SCHEDULES, key="name", instants=("cursor", "lastTick", "lastRun", "pausedAt", "resumedAt")),
+)
+"""``schedules``: expression, cursor (the tick up to which all is decided), lastTick (the last one that was submitted),
+lastRun (by a person); paused, pausedBy, reason, pausedAt; resumedBy, resumeReason, resumedAt."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

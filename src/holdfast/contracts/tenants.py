@@ -46,6 +46,20 @@ TENANT_COLLECTIONS: Final = (
 key, in hex), label, scopes, createdBy, notAfter, revokedAt. The key itself is not stored."""
 
 
+JOB_SCOPES: Final[Mapping[str, str]] = {
+    "jobs:write": "submits jobs",
+    "jobs:read": "reads jobs",
+    "jobs:cancel": "cancels jobs",
+}
+"""The scopes for jobs of the installation's own workloads. Bound to one of them: ``jobs:write:invoices``."""
+
+
+def bound_scope(scope: str) -> tuple[str, str] | None:
+    """The scope and the workload of a bound scope; None for a scope that is not bound."""
+    name, colon, workload = scope.rpartition(":")
+    return (name, workload) if colon and name in JOB_SCOPES else None
+
+
 class TenancyRefused(HoldfastError):
     """The tenant may not do this."""
 
@@ -174,7 +188,10 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key without its secret. ``scopes`` are what it may be used for; the features name them."""
+    """An API key without its secret.
+
+    ``scopes`` are what it may be used for: those of the features, and :data:`JOB_SCOPES`.
+    """
 
     key_id: str
     company_id: str
@@ -227,9 +244,13 @@ class Principal:
         """The tenant's own limits."""
         return self.tenant.limits
 
-    def require(self, scope: str) -> None:
-        """Raise :class:`ScopeMissing` unless the key has this scope."""
-        if scope not in self.scopes:
+    def may(self, scope: str, workload: str | None = None) -> bool:
+        """Whether the key has this scope, for everything or for this workload."""
+        return scope in self.scopes or (workload is not None and f"{scope}:{workload}" in self.scopes)
+
+    def require(self, scope: str, workload: str | None = None) -> None:
+        """Raise :class:`ScopeMissing` unless the key has this scope, for everything or for this workload."""
+        if not self.may(scope, workload):
             raise ScopeMissing(scope)
 
 

@@ -20,6 +20,11 @@ def to_ms(instant: datetime) -> int:
     return (instant - _EPOCH) // _MILLISECOND
 
 
+def first_ms(instant: datetime) -> int:
+    """The first whole millisecond at or after the instant. What happened before it happened before the instant."""
+    return -((_EPOCH - instant) // _MILLISECOND)
+
+
 def duration_ms(duration: timedelta) -> int:
     """A duration in whole milliseconds, rounded up so that a wait is never cut short."""
     return -(-duration // _MILLISECOND)

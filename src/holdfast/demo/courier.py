@@ -149,5 +149,5 @@ EVENTS: Final = Part(
         "WORKER_LEASE_SECONDS": 3,
         "UPKEEP_INTERVAL_MS": 250,
     },
-    look=("dlq list", "events list", f"events show {SLOW.key}"),
+    look=("dlq list", "jobs list", f"jobs show {SLOW.key}"),
 )

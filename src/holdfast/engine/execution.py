@@ -43,7 +43,7 @@ from .adoption import adopt
 from .context import JobContext, SharedContext
 from .handling import handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
-from .settling import Settler
+from .settling import Ended, Settler
 from .transitions import Decider, RunningJob, attempt_limit
 
 _BATCH: Final = 50
@@ -65,15 +65,16 @@ class ExecutionOptions:
 
 
 class Execution:
-    """Runs one workload in one process."""
+    """Runs one workload in one process. ``ended`` is called with the keys of jobs that have ended here."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that the composition root puts together
         self,
         workload: Workload[Any],
         store: Store,
         broker: Broker,
         ambient: Ambient,
         options: ExecutionOptions,
+        ended: Ended | None = None,
     ) -> None:
         self._workload = workload
         self._store = store
@@ -87,7 +88,14 @@ class Execution:
         hold = workload.timeout + _LAST_WAIT
         self._context = SharedContext(workload.name, store, broker, ambient, options.worker, hold)
         self._settler = Settler(
-            workload, store, broker, ambient.clock, self._decider, left=self._leave, parallel=options.pipelines
+            workload,
+            store,
+            broker,
+            ambient.clock,
+            self._decider,
+            left=self._leave,
+            ended=ended,
+            parallel=options.pipelines,
         )
         self._running = self._context.running
         self._reserved = 0
@@ -121,7 +129,7 @@ class Execution:
         """One round after another."""
         while not stop.is_set():
             try:
-                await self._round()
+                await self._round(_TAKE_WAIT)
             except BrokerUnavailable as error:
                 emit(events.QUEUE_UNAVAILABLE, where="worker", queue=self._workload.queue, reason=error.message)
                 await _pause(stop)
@@ -137,20 +145,20 @@ class Execution:
         await stop.wait()
         self._slot_freed.set()
 
-    async def _round(self) -> None:
-        """Fill the free slots with jobs of the queue."""
+    async def _round(self, wait: timedelta) -> int:
+        """Fill the free slots with jobs of the queue, and return how many came. Wait this long for the first."""
         free = self._concurrency - len(self._running) - self._reserved
         if free <= 0:
             self._slot_freed.clear()
             await self._slot_freed.wait()
-            return
+            return 0
         size = min(free, _BATCH)
         self._reserved += size
         try:
             deliveries = await self._broker.take(
                 self._workload.queue,
                 size,
-                wait=_TAKE_WAIT,
+                wait=wait,
                 lease=self._options.lease,
                 rate=self._workload.rate_limit,
             )
@@ -159,6 +167,7 @@ class Execution:
                 pairs = await self._claim_or_adopt(deliveries)
                 crash_point("worker.claimed")
                 await self._start(pairs)
+            return len(deliveries)
         finally:
             self._reserved -= size
             if self._options.pipelines > 1:
@@ -302,33 +311,35 @@ class Execution:
         """Prolong the leases of jobs in flight; stop work on those that were lost."""
         while True:
             await asyncio.sleep(self._options.lease.total_seconds() / 3)
-            jobs = list(self._running.values())
-            if not jobs:
-                continue
-            try:
-                lost = await self._store.renew(
-                    self._workload.name,
-                    [each.lease for each in jobs],
-                    self._options.lease,
-                )
-                deliveries = [each.delivery for each in jobs if each.delivery is not None]
-                await self._broker.renew(deliveries, self._options.lease)
-            except Exception as error:  # noqa: BLE001 - any error: the next renewal tries again
-                emit(events.STORE_UNAVAILABLE, where="lease", reason=f"{type(error).__name__}: {error}")
-                continue
-            for lease in lost:
-                self._abandon(lease)
+            await self._renew_leases()
+
+    async def _renew_leases(self) -> None:
+        jobs = list(self._running.values())
+        if not jobs:
+            return
+        try:
+            lost = await self._store.renew(self._workload.name, [each.lease for each in jobs], self._options.lease)
+            deliveries = [each.delivery for each in jobs if each.delivery is not None]
+            await self._broker.renew(deliveries, self._options.lease)
+        except Exception as error:  # noqa: BLE001 - any error: the next renewal tries again
+            emit(events.STORE_UNAVAILABLE, where="lease", reason=f"{type(error).__name__}: {error}")
+            return
+        for lease in lost:
+            self._abandon(lease)
 
     async def _watch_cancellations(self) -> None:
-        """Learn which of the jobs in flight their senders have cancelled: one look at the ledger for all of them."""
         while True:
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
-            jobs = [each for each in self._running.values() if each.transition is None]
-            try:
-                if jobs:
-                    await self._context.look_for_cancellations(jobs)
-            except Exception as error:  # noqa: BLE001 - any error: the next look tries again
-                emit(events.STORE_UNAVAILABLE, where="cancellation", reason=f"{type(error).__name__}: {error}")
+            await self._look_for_cancellations()
+
+    async def _look_for_cancellations(self) -> None:
+        """Learn which of the jobs in flight their senders have cancelled: one look at the ledger for all of them."""
+        jobs = [each for each in self._running.values() if each.transition is None]
+        try:
+            if jobs:
+                await self._context.look_for_cancellations(jobs)
+        except Exception as error:  # noqa: BLE001 - any error: the next look tries again
+            emit(events.STORE_UNAVAILABLE, where="cancellation", reason=f"{type(error).__name__}: {error}")
 
     def _abandon(self, lease: Lease) -> None:
         """Stop the work on a job that another worker owns now."""

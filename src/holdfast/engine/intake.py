@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from holdfast.contracts.admission import DelayTooLong, FieldProblem
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.effects import Effect
 from holdfast.contracts.entries import new_entry
@@ -34,6 +35,7 @@ from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Ledger, Store
 from holdfast.contracts.queues import QueueJob
 from holdfast.contracts.tenants import Sender
+from holdfast.contracts.tracing import request_labels
 from holdfast.contracts.transitions import Publish
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events, refused
@@ -64,6 +66,8 @@ class Receipt:
     labels: Mapping[str, str]
     received_at: datetime
     queued: bool
+    due_at: datetime | None = None
+    """When the delay of the job is over; None: the job has no delay, or is a duplicate."""
 
     @property
     def duplicate(self) -> bool:
@@ -102,27 +106,38 @@ class Intake:
         delay: timedelta = timedelta(0),
         effects: Sequence[Effect] = (),
         sender: Sender | None = None,
+        owner: str | None = None,
     ) -> Receipt:
         """Record a job and publish it; return when the ledger's commit is durable.
 
         ``effects`` are committed with the job if it is new, after the workload's own effects. The job counts against
-        the limits of ``sender``; a job without a sender is the operator's own. Raises :class:`StoreUnavailable`,
-        :class:`IntakeSaturated` or :class:`SenderLimitReached`; the sender should then send the job again.
+        the limits of ``sender``; a job without a sender is the operator's own. ``owner`` is the tenant whose job it is:
+        see :func:`~holdfast.contracts.entries.new_entry`. The job gets the labels of the request that is being answered
+        (:mod:`holdfast.contracts.tracing`). Raises :class:`StoreUnavailable`, :class:`IntakeSaturated` or
+        :class:`SenderLimitReached`; the sender should then send the job again. Raises :class:`InvalidContent` if the
+        job's identity cannot be used, and :class:`DelayTooLong` if the job would expire before its delay is over.
         """
+        if workload.ttl is not None and delay >= workload.ttl:
+            raise DelayTooLong([FieldProblem("delayMs", _beyond(workload.ttl))])
+        fairness_key = _fairness_key(workload.fairness_key(data), owner, priority)
+        entry = new_entry(
+            workload,
+            data,
+            priority=priority,
+            delay=delay,
+            fairness_key=fairness_key,
+            effects=effects,
+            owner=owner,
+            labels=request_labels.get(),
+        )
+        entry = Hooks(workload).accepted(entry, data, queued=self._store.publishes)
         if sender is None or self._limits is None:
-            return await self._accept(workload, data, priority, delay, effects)
+            return await self._accept(workload, entry)
         await self._limits.count_job(sender)
         with self._limits.pending(sender):
-            return await self._accept(workload, data, priority, delay, effects)
+            return await self._accept(workload, entry)
 
-    async def _accept(
-        self, workload: Workload[Any], data: BaseModel, priority: int, delay: timedelta, effects: Sequence[Effect]
-    ) -> Receipt:
-        owner = workload.fairness_key(data)
-        # Jobs of one owner with different priorities have different keys, so that an urgent job passes the others.
-        fairness_key = None if owner is None else f"{prefix_of(owner)}{priority}"
-        entry = new_entry(workload, data, priority=priority, delay=delay, fairness_key=fairness_key, effects=effects)
-        entry = Hooks(workload).accepted(entry, data, queued=self._store.publishes)
+    async def _accept(self, workload: Workload[Any], entry: NewEntry) -> Receipt:
         if self._pending >= self._max_pending:
             refused("intake_pending")
             raise IntakeSaturated
@@ -265,6 +280,21 @@ async def with_places(ledger: Ledger, entries: Sequence[NewEntry]) -> list[NewEn
     return placed
 
 
+def _fairness_key(key: str | None, owner: str | None, priority: int) -> str | None:
+    """The fairness key of a job: it begins with the tenant whose job it is, so that the tenant's jobs can be counted.
+
+    Jobs of one owner with different priorities have different keys, so that an urgent job passes the others.
+    """
+    if owner is not None:
+        key = owner if key is None else f"{prefix_of(owner)}{key}"
+    return None if key is None else f"{prefix_of(key)}{priority}"
+
+
+def _beyond(ttl: timedelta) -> str:
+    milliseconds = ttl // timedelta(milliseconds=1)
+    return f"must be less than {milliseconds}: after that time the job expires"
+
+
 def _job(request: _Request, answer: Recorded) -> QueueJob:
     entry = request.entry
     return queue_job(
@@ -283,7 +313,10 @@ def _answer(batch: Sequence[_Request], recorded: Sequence[Recorded], unreachable
         if request.answer.done():  # the sender closed the connection; the job stays accepted
             continue
         key, queued = request.entry.key, request.workload.queue not in unreachable
-        request.answer.set_result(Receipt(each.recorded_as, key, each.job_id, each.labels, each.first_seen_at, queued))
+        new, delay = each.recorded_as is RecordedAs.NEW, request.entry.delay
+        due_at = each.first_seen_at + delay if new and delay else None
+        receipt = Receipt(each.recorded_as, key, each.job_id, each.labels, each.first_seen_at, queued, due_at)
+        request.answer.set_result(receipt)
         emit(
             events.JOB_ACCEPTED,
             workload=request.workload.name,

@@ -42,6 +42,16 @@ class Limiter:
         finally:
             limit.used.add(permit)
 
+    @property
+    def waiting(self) -> int:
+        """How many handlers wait for a permit that the queue does not have now."""
+        return sum(limit.wanted() for limit in self._limits.values() if limit.resting)
+
+    def look_again(self) -> None:
+        """Ask for the permits of those that wait at once, and not after the wait that the queue named."""
+        for limit in self._limits.values():
+            limit.look_again()
+
     async def settle(self) -> None:
         """Return when every used permit is released."""
         await asyncio.gather(*(limit.used.idle() for limit in self._limits.values()))
@@ -58,6 +68,8 @@ class _Limit:
         self._waiting: list[asyncio.Future[str]] = []
         self._acquiring: asyncio.Task[None] | None = None
         self.used = GroupCommit(_MOST_IN_ONE_CALL, self._release)
+        self.resting = False
+        self._rest_is_over = asyncio.Event()
 
     async def enter(self) -> str:
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -73,8 +85,8 @@ class _Limit:
 
     async def _acquire(self) -> None:
         try:
-            while self._wanted():
-                permits = await self._broker.acquire(self._name, self._rate, self._wanted(), hold=self._hold)
+            while self.wanted():
+                permits = await self._broker.acquire(self._name, self._rate, self.wanted(), hold=self._hold)
                 for permit in permits.given:
                     waiting = next((each for each in self._waiting if not each.done()), None)
                     if waiting is None:  # the handlers were cancelled meanwhile
@@ -82,8 +94,8 @@ class _Limit:
                     else:
                         self._waiting.remove(waiting)
                         waiting.set_result(permit)
-                if self._wanted():
-                    await asyncio.sleep(min(max(permits.wait, _SHORTEST), _LONGEST).total_seconds())
+                if self.wanted():
+                    await self._rest(permits.wait)
         except Exception as error:  # noqa: BLE001 - raised in every handler that waits
             waiting_now, self._waiting = self._waiting, []
             for each in waiting_now:
@@ -92,7 +104,19 @@ class _Limit:
         finally:
             self._acquiring = None
 
-    def _wanted(self) -> int:
+    async def _rest(self, wait: timedelta) -> None:
+        self.resting = True
+        self._rest_is_over.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(max(wait, _SHORTEST), _LONGEST).total_seconds()):
+                await self._rest_is_over.wait()
+        self.resting = False
+
+    def look_again(self) -> None:
+        self.resting = False
+        self._rest_is_over.set()
+
+    def wanted(self) -> int:
         self._waiting = [each for each in self._waiting if not each.done()]
         return len(self._waiting)
 

@@ -1,4 +1,4 @@
-"""Maintenance: repairs what crashes, lost queues and lost workers leave behind.
+"""Maintenance: repairs what crashes, lost queues and lost workers leave behind, and submits the ticks of schedules.
 
 Every step is idempotent or a compare-and-set, so any number of processes may run it at the same time.
 """
@@ -25,6 +25,7 @@ from .elsewhere import Elsewhere
 from .entries import queue_job
 from .hooks import Hooks
 from .projection import Projection
+from .schedules import Schedules
 from .settling import end
 from .transitions import Decider, RunningJob
 
@@ -38,6 +39,7 @@ _LONG_QUEUE: Final = 1000
 class MaintenanceReport:
     """What one round did."""
 
+    ticks: int = 0
     recovered: int = 0
     worked_elsewhere: int = 0
     republished: int = 0
@@ -62,6 +64,7 @@ class Maintenance:
         workloads: Sequence[Workload[Any]],
         ambient: Ambient,
         *,
+        schedules: Schedules | None = None,
         interval: timedelta = timedelta(seconds=1),
         again_after: timedelta = timedelta(seconds=30),
         prune_every: timedelta = timedelta(minutes=1),
@@ -70,6 +73,7 @@ class Maintenance:
         self._broker = broker
         self._workloads = tuple(workloads)
         self._ambient = ambient
+        self._schedules = schedules
         self._interval = interval
         self._again_after = again_after
         self._prune_every = prune_every.total_seconds()
@@ -96,6 +100,8 @@ class Maintenance:
     async def round(self) -> MaintenanceReport:
         """Every step once. If the queue is away, the steps that need only the store are done before the error."""
         report = MaintenanceReport()
+        if self._schedules is not None:
+            report.ticks = await self._schedules.round()
         away = await self._detect_queue_reset()
         for workload in self._workloads:
             if away is None:

@@ -112,7 +112,7 @@ class Review:
     async def replay_where(
         self, query: LetterQuery, *, limit: int, actor: str, reason: str, dry_run: bool = False
     ) -> StepReport:
-        """Replay up to ``limit`` reviewed letters that match, oldest first. A dry run only lists them.
+        """Replay up to ``limit`` reviewed letters that match, oldest first. A dry run lists them, and refuses as much.
 
         An empty filter is refused, because it does not name what was repaired.
         """
@@ -120,9 +120,7 @@ class Review:
             message = "A replay by filter needs at least one condition."
             raise InvalidQuery(message)
         chosen = await self.choose(ReviewStatus.REPLAYED, query, limit=limit)
-        if dry_run:
-            return StepReport(chosen.matched, [letter.id for letter in chosen.letters])
-        return await self.move(chosen, actor=actor, reason=reason)
+        return await (self.preview(chosen) if dry_run else self.move(chosen, actor=actor, reason=reason))
 
     async def choose(self, step: ReviewStatus, query: LetterQuery, *, limit: int) -> Chosen:
         """Up to ``limit`` letters that match and that the step may be taken for, oldest first.
@@ -146,15 +144,37 @@ class Review:
             unreviewed = await self._store.count_letters(replace(query, review_status=ReviewStatus.PENDING))
         return Chosen(step, letters[:limit], matched, unreviewed)
 
+    async def check(self, step: ReviewStatus, letter_id: str) -> DeadLetter:
+        """The letter, if the step may be taken for it. Otherwise raises what the step itself would raise."""
+        letter = await self.show(letter_id)
+        if letter.review_status not in STEPS_FROM[step]:
+            raise _wrong_state(letter, step)
+        if step is ReviewStatus.REPLAYED:
+            self._new_job(letter)
+        return letter
+
+    async def preview(self, chosen: Chosen) -> StepReport:
+        """The report that :meth:`move` would give, with the same refusals; nothing is moved."""
+        report = StepReport(chosen.matched)
+        self._require_workloads(chosen)
+        for letter in chosen.letters:
+            whole = await self._store.letter(letter.id) if chosen.step is ReviewStatus.REPLAYED else None
+            try:
+                if whole is not None:
+                    self._new_job(whole)
+            except ReviewRefused as error:
+                report.refused[letter.id] = error.message
+            else:
+                report.moved.append(letter.id)
+        return report
+
     async def move(
         self, chosen: Chosen, *, actor: str, reason: str, progress: Callable[[int, int], None] | None = None
     ) -> StepReport:
         """Take the step for the chosen letters. ``progress`` is called with the number done and the total."""
         report = StepReport(chosen.matched)
         letters = chosen.letters
-        if chosen.step is ReviewStatus.REPLAYED:
-            for letter in letters:
-                self._workload_of(letter)  # refuse before the first letter moves
+        self._require_workloads(chosen)
         for start in range(0, len(letters), _PAGE):
             page = letters[start : start + _PAGE]
             moved = await self._move(chosen.step, page, actor, reason, report.refused)
@@ -165,6 +185,11 @@ class Review:
             if progress is not None:
                 progress(start + len(page), len(letters))
         return report
+
+    def _require_workloads(self, chosen: Chosen) -> None:
+        """Refuse a replay before the first letter moves, if the workload of a letter is missing."""
+        for letter in chosen.letters if chosen.step is ReviewStatus.REPLAYED else ():
+            self._workload_of(letter)
 
     async def _move(
         self, step: ReviewStatus, letters: Sequence[ListedLetter], actor: str, reason: str, refused: dict[str, str]
@@ -271,8 +296,7 @@ class Review:
     async def _decided(self, letter_id: str, moved: Sequence[str], step: ReviewStatus, actor: str) -> DeadLetter:
         letter = await self.show(letter_id)
         if letter_id not in moved:
-            message = f"The dead letter is {letter.review_status.value}; it cannot become {step.value}."
-            raise ReviewRefused(message)
+            raise _wrong_state(letter, step)
         _emit_decided(letter, step, actor)
         return letter
 
@@ -280,8 +304,15 @@ class Review:
         try:
             return self._workloads[letter.workload]
         except KeyError:
-            message = f"The workload {letter.workload} is not part of this process; start it with its --app."
+            message = (
+                f"The workload {letter.workload} is not part of this process. "
+                "HOLDFAST_APP, app in holdfast.toml, or --app names your own workloads."
+            )
             raise ReviewRefused(message) from None
+
+
+def _wrong_state(letter: ListedLetter, step: ReviewStatus) -> ReviewRefused:
+    return ReviewRefused(f"The dead letter is {letter.review_status.value}; it cannot become {step.value}.")
 
 
 def _emit_decided(letter: ListedLetter, step: ReviewStatus, actor: str) -> None:

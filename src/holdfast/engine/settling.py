@@ -47,10 +47,14 @@ _LONGEST_WAIT: Final = timedelta(seconds=2)
 _POSTPONEMENT: Final = timedelta(milliseconds=500)
 
 
+Ended = Callable[[str, Sequence[str]], None]
+
+
 class Settler(GroupCommit[RunningJob]):
     """The group commit of jobs that have their transition.
 
-    ``left`` is called when a job no longer occupies a slot. ``parallel`` flushes run at a time.
+    ``left`` is called when a job no longer occupies a slot, and ``ended`` with the workload and the keys of jobs that
+    have reached their last state. ``parallel`` flushes run at a time.
     """
 
     def __init__(  # noqa: PLR0913 - what it writes to, and what it calls
@@ -62,6 +66,7 @@ class Settler(GroupCommit[RunningJob]):
         decider: Decider,
         *,
         left: Callable[[RunningJob], None],
+        ended: Ended | None = None,
         parallel: int = 1,
     ) -> None:
         super().__init__(_MOST_IN_ONE_COMMIT, self._flush, parallel)
@@ -72,6 +77,7 @@ class Settler(GroupCommit[RunningJob]):
         self._decider = decider
         self._projection = Projection(store, broker)
         self._left = left
+        self._ended = ended
         self._postponed: set[RunningJob] = set()
 
     async def stop(self) -> None:
@@ -96,6 +102,11 @@ class Settler(GroupCommit[RunningJob]):
             settled = await self._settle_each(batch)
             crash_point("worker.settled")
             self._report(settled)
+            if self._ended is not None:
+                last = [
+                    job.claim.key for job, answer in settled if answer.status is not None and answer.status.terminal
+                ]
+                self._ended(self._workload.name, last)
             await self._acknowledge(settled)
             crash_point("worker.acknowledged")
             if any(answer.status is Status.DEAD_LETTERED for _, answer in settled):

@@ -33,6 +33,7 @@ from holdfast.contracts.tenants import (
     TenantInactive,
     TenantLimits,
     TenantTaken,
+    bound_scope,
 )
 from holdfast.contracts.times import isoformat
 
@@ -61,7 +62,8 @@ class _Known(NamedTuple):
 class Tenants:
     """The tenants and their keys.
 
-    ``scopes`` are all that a key may be made for: the features name them. ``entropy`` returns so many random bytes.
+    ``scopes`` are all that a key may be made for. A scope for jobs may be bound to one of ``workloads``. ``entropy``
+    returns so many random bytes.
     """
 
     def __init__(
@@ -70,10 +72,12 @@ class Tenants:
         clock: Clock,
         scopes: Collection[str] = (),
         entropy: Callable[[int], bytes] = secrets.token_bytes,
+        workloads: Collection[str] = (),
     ) -> None:
         self._store = store
         self._clock = clock
         self._scopes = tuple(scopes)
+        self._workloads = tuple(workloads)
         self._entropy = entropy
         self._known: OrderedDict[str, _Known] = OrderedDict()
         """The keys that were used last, by their ids."""
@@ -163,8 +167,8 @@ class Tenants:
             raise NotFound
         if not scopes:
             raise InvalidContent([FieldProblem("scopes", "must name at least one")])
-        if not set(scopes) <= set(self._scopes):
-            raise InvalidContent([FieldProblem("scopes", f"must be among {', '.join(self._scopes)}")])
+        if problems := [problem for each in scopes if (problem := self._problem(each)) is not None]:
+            raise InvalidContent([FieldProblem("scopes", each) for each in dict.fromkeys(problems)])
         if not_after is not None and not_after <= self._clock.now():
             raise InvalidContent([FieldProblem("notAfter", "must be in the future")])
         _check_text("label", label)
@@ -181,6 +185,17 @@ class Tenants:
         }
         await self._store.apply([Upsert(API_KEYS, key_id, facts)])
         return await self.key(key_id), text
+
+    def _problem(self, scope: str) -> str | None:
+        """Why no key can be made for this scope; None if one can."""
+        bound = bound_scope(scope)
+        if scope in self._scopes or (bound is not None and bound[0] in self._scopes and bound[1] in self._workloads):
+            return None
+        if bound is None:
+            return f"must be among {', '.join(self._scopes)}"
+        if not self._workloads:
+            return f"{bound[0]} can be bound to a workload of your own, and this program was told of none: use --app"
+        return f"{bound[0]} can be bound to {', '.join(self._workloads)}, and to no other workload"
 
     async def key(self, key_id: str) -> ApiKey:
         """One key. Raises :class:`NotFound`."""
@@ -247,8 +262,8 @@ class Tenants:
             return None
         # Only right keys are remembered. Whoever tries many wrong ones pushes nothing out.
         key = ApiKey.of(record)
-        # A scope that no feature here has opens nothing.
-        principal = Principal(tenant, key.key_id, key.scopes & frozenset(self._scopes))
+        # A scope that is not known here opens nothing.
+        principal = Principal(tenant, key.key_id, frozenset(each for each in key.scopes if self._problem(each) is None))
         known = self._known[key_id] = _Known(key, held, principal, now)
         self._known.move_to_end(key_id)
         if len(self._known) > _MOST_REMEMBERED:

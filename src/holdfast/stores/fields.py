@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from datetime import datetime
@@ -21,10 +22,11 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection as Kind
-from holdfast.contracts.errors import InvalidQuery
+from holdfast.contracts.errors import ConfigurationError, InvalidQuery
 from holdfast.contracts.ledger import AttemptOutcome, LedgerEntry
-from holdfast.contracts.queries import Page, Slice
+from holdfast.contracts.queries import EntryQuery, Page, Slice
 from holdfast.contracts.transitions import MoveToDeadLetters
+from holdfast.contracts.workload import Workload
 
 Made = TypeVar("Made")
 Convert = Callable[[Any], Any]
@@ -49,6 +51,29 @@ def public_name(field: str) -> str:
 def names_of(kind: type[object]) -> tuple[str, ...]:
     """The fields of a dataclass, in order."""
     return tuple(get_type_hints(kind))
+
+
+_LEDGER_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,79}")
+
+
+def entries_name(workload: Workload[Any]) -> str:
+    """The name of a workload's entries for people who read the store: a view in SQLite, a collection in MongoDB."""
+    return _checked(workload.ledger_name or f"{workload.name}_jobs", workload)
+
+
+def letters_name(workload: Workload[Any]) -> str:
+    """The name of a workload's dead letters for people who read the store."""
+    return _checked(workload.letters_name or f"{workload.name}_dead_letters", workload)
+
+
+def _checked(name: str, workload: Workload[Any]) -> str:
+    if not _LEDGER_NAME.fullmatch(name):
+        message = (
+            f"The store cannot have jobs of the workload {workload.name!r} under the name {name!r}: use letters, "
+            "digits, - and _."
+        )
+        raise ConfigurationError(message)
+    return name
 
 
 # --- reading --------------------------------------------------------------------------------------------------
@@ -136,7 +161,17 @@ def slice_of(
 
 def texts_with(prefix: str) -> tuple[str, str]:
     """The texts that begin so: from the first of these two (included) to the second (not included)."""
-    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    stem = prefix.rstrip(_LAST)
+    if not stem:
+        message = "A beginning of keys must have at least one character that is not the last of Unicode."
+        raise InvalidQuery(message)
+    following = ord(stem[-1]) + 1
+    return prefix, stem[:-1] + chr(_AFTER_SURROGATES if following == _FIRST_SURROGATE else following)
+
+
+_LAST: Final = "\U0010ffff"
+_FIRST_SURROGATE: Final = 0xD800  # no text of a store has surrogates
+_AFTER_SURROGATES: Final = 0xE000
 
 
 # --- cursors --------------------------------------------------------------------------------------------------
@@ -157,10 +192,24 @@ def position_of(cursor: str) -> str:
 
 def number_of(cursor: str) -> int:
     """The number of the row that a cursor encodes."""
-    position = position_of(cursor)
-    if not position.isascii() or not position.isdigit() or len(position) > 18:  # noqa: PLR2004 - fits SQLite's integers
+    return _number(position_of(cursor))
+
+
+def _number(digits: str) -> int:
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 18:  # noqa: PLR2004 - fits SQLite's integers
         raise not_a_cursor()
-    return int(position)
+    return int(digits)
+
+
+def to_numbers_cursor(instant: int, row: int) -> str:
+    """The cursor of a row in a listing by time: the instant in milliseconds, and the row, because instants repeat."""
+    return to_cursor(f"{instant}.{row}")
+
+
+def numbers_of(cursor: str) -> tuple[int, int]:
+    """The instant and the row that a cursor encodes."""
+    instant, _, row = position_of(cursor).partition(".")
+    return _number(instant), _number(row)
 
 
 def to_pair_cursor(instant: str, key: str) -> str:
@@ -189,12 +238,24 @@ def not_a_cursor() -> InvalidQuery:
 # --- what an index can answer -----------------------------------------------------------------------------------
 
 
-def check_labels(workload: str, labels: Iterable[str], indexed: Collection[str]) -> None:
-    """Refuse to find entries by a label that has no index."""
-    for label in labels:
+def check_query(query: EntryQuery, indexed: Collection[str]) -> None:
+    """Refuse to find entries by a label that has no index, or by what is no text that a store could have."""
+    for label in query.labels:
         if label not in indexed:
-            message = f"Entries of {workload} cannot be found by the label {label!r}: no index has it."
+            message = f"Entries of {query.workload} cannot be found by the label {label!r}: no index has it."
             raise InvalidQuery(message)
+    for text in (query.key, query.key_prefix, *query.labels.values()):
+        if text is not None and _SURROGATE.search(text):
+            message = "Entries cannot be found by a text that is not valid Unicode."
+            raise InvalidQuery(message)
+    for instant in (query.seen_after, query.seen_before):
+        if instant is not None and (instant.tzinfo is None or not _FIRST_YEAR <= instant.year <= _LAST_YEAR):
+            message = f"A time must have a time zone, and a year from {_FIRST_YEAR} to {_LAST_YEAR}."
+            raise InvalidQuery(message)
+
+
+_FIRST_YEAR, _LAST_YEAR = 1970, 9998  # far enough from the first and the last instant that Python can compute with
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
 def check_fields(kind: Kind, names: Iterable[str]) -> None:

@@ -30,6 +30,9 @@ _WARNINGS: Final = frozenset(
         events.RECORDS_FOREIGN,
         events.RELOAD_REFUSED,
         events.RESTART_ABANDONED,
+        events.SCHEDULE_FAILED,
+        events.SCHEDULE_LATE,
+        events.SCHEDULE_REWOUND,
         events.STORE_UNAVAILABLE,
         events.MAINTENANCE_FAILED,
         events.WORKER_FAULT,
@@ -70,18 +73,24 @@ class LogExporter:
 
     def __call__(self, event: str, fields: dict[str, Any]) -> None:
         """Write one line."""
-        level = _LEVELS.get(event, logging.INFO)
-        if event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed":
-            level = logging.DEBUG
+        level = level_of(event, fields)
         if level >= self._level:
-            shown = _scrubbed(fields)
+            shown = scrubbed(fields)
             if self._pretty and isinstance(shown.get("traceback"), list):
                 # The renderer writes this field as lines of its own.
                 shown["exception"] = "\n".join(f"    {line}" for line in shown.pop("traceback"))
             self._logger.log(level, event, **shown)
 
 
-def _scrubbed(fields: Mapping[str, Any]) -> dict[str, Any]:
+def level_of(event: str, fields: Mapping[str, Any]) -> int:
+    """The level of the event in a log."""
+    if event == events.ATTEMPT_SETTLED and fields.get("outcome") == "processed":
+        return logging.DEBUG
+    return _LEVELS.get(event, logging.INFO)
+
+
+def scrubbed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields as a log may have them (I14)."""
     return {name: _shown(value) for name, value in fields.items()}
 
 
@@ -90,7 +99,7 @@ def _shown(value: Any) -> Any:  # noqa: ANN401 - fields of any type
         case str():
             return scrub(value)
         case Mapping():
-            return _scrubbed(value)
+            return scrubbed(value)
         case list() | tuple():
             return [_shown(each) for each in value]
         case _:

@@ -11,12 +11,13 @@ from .opening import (
     open_to_others,
     system_ambient,
 )
-from .running import CRASH_POINT_VARIABLE, address_of, listen, run
+from .running import CRASH_POINT_VARIABLE, STORE_PATIENCE, address_of, listen, run
 from .system import Cluster, System
 
 __all__ = [
     "CRASH_POINT_VARIABLE",
     "DATABASE_FILE",
+    "STORE_PATIENCE",
     "Cluster",
     "RandomIds",
     "System",

@@ -11,7 +11,9 @@ from typing import Any
 
 from holdfast.config import Settings
 from holdfast.contracts.app import App
-from holdfast.contracts.errors import ConfigurationError
+from holdfast.contracts.entries import OWNER
+from holdfast.contracts.errors import ConfigurationError, message_of
+from holdfast.contracts.redaction import scrub
 from holdfast.contracts.workload import Workload
 from holdfast.feature import Feature, NotSetUp, Parts, Services
 from holdfast.installed import feature_lack, require_libraries
@@ -55,7 +57,13 @@ def _built(feature: Feature[Any], settings: Settings, services: Services) -> Bui
 
 
 def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[Any], ...]:
-    """The workloads of all features, and the user's own: their names and queues must differ."""
+    """The workloads of all features, and the user's own: their names and queues must differ.
+
+    Tenants may submit jobs of the user's own workloads, and list their jobs: an index finds these by their tenant.
+    """
+    for each in app.workloads if app else ():
+        if OWNER not in each.indexed_labels:
+            each.indexed_labels = (*each.indexed_labels, OWNER)
 
     def all_of_them() -> Iterator[Workload[Any]]:
         for each in built.values():
@@ -65,27 +73,33 @@ def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[
     return App([*all_of_them()]).workloads
 
 
-def load_app(reference: str) -> App:
-    """The :class:`App` that ``module:attribute`` names, looked for in the current folder too."""
+def load_app(reference: str, folders: Sequence[Path] = (), *, written: str | None = None) -> App:
+    """The :class:`App` that ``module:attribute`` names, looked for in these folders first; by default in the current.
+
+    ``written`` is the option or the setting with the reference, as people wrote it: messages repeat it.
+    """
+    written = written or f"--app {reference}"
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
-        message = f"--app takes module:attribute, such as mymodule:app, not {reference!r}."
+        message = f"{written} is not module:attribute, such as mymodule:app."
         raise ConfigurationError(message)
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    for folder in reversed([str(each.absolute()) for each in folders or (Path(),)]):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        message = f"--app {reference}: there is no module {error.name!r} here or on the Python path."
+        message = f"{written}: there is no module {error.name!r} here or on the Python path."
         raise ConfigurationError(message) from error
-    except Exception as error:
-        message = f"--app {reference}: importing {module_name!r} failed: {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {scrub(message_of(error))}"
+        message = f"{written}: importing {module_name!r} failed: {why}"
         raise ConfigurationError(message) from error
     found = getattr(module, attribute, None)
     if found is None:
-        message = f"--app {reference}: the module {module_name!r} has no {attribute!r}."
+        message = f"{written}: the module {module_name!r} has no {attribute!r}."
         raise ConfigurationError(message)
     if not isinstance(found, App):
-        message = f"--app {reference}: {attribute!r} is a {type(found).__name__}, not a holdfast.App."
+        message = f"{written}: {attribute!r} is a {type(found).__name__}, not a holdfast.App."
         raise ConfigurationError(message)
     return found

@@ -20,14 +20,16 @@ from holdfast.config import Settings
 from holdfast.contracts.app import App
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
+from holdfast.contracts.tenants import JOB_SCOPES, TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import MAX_PENDING, Intake
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
 from holdfast.engine.sender_limits import SenderLimits
 from holdfast.engine.tenants import Tenants
-from holdfast.feature import Opened, Services
+from holdfast.engine.waiting import Waiting
+from holdfast.feature import Feature, Opened, Services
 from holdfast.installed import features_of
 from holdfast.sqlite import Database
 from holdfast.sqlite.database import files_of
@@ -35,7 +37,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
 
 from .features import build, workloads_of
-from .system import Cluster, System, connect, plain_lists
+from .system import FRAME_COLLECTIONS, Cluster, System, connect, plain_lists
 
 DATABASE_FILE: Final = "holdfast.db"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -52,39 +54,45 @@ class _Opened(NamedTuple):
 
 
 @contextlib.asynccontextmanager
-async def open_system(
+async def open_system(  # noqa: PLR0913 - what is opened, and what a test replaces
     settings: Settings,
     app: App | None = None,
     ambient: Ambient | None = None,
     *,
     patience: timedelta = timedelta(0),
+    database: Database | None = None,
+    features: Sequence[Feature[Any]] | None = None,
 ) -> AsyncIterator[System]:
     """Open the store and the queue, run the body, close them again.
 
-    In a cluster, this waits up to ``patience`` for MongoDB; Redis may be away.
+    In a cluster, this waits up to ``patience`` for MongoDB; Redis may be away. ``database`` is used instead of the file
+    of the settings, and closed. ``features`` are built instead of the installed ones and the app's.
     """
-    if not settings.cluster:
+    if not settings.cluster and database is None:
         prepare_data_folder(settings.holdfast_data)
     ambient = ambient or system_ambient()
     services = Services(settings, ambient, partial(plain_lists, settings))
-    features = build(features_of(app), settings, services)
-    everything = workloads_of(features, app)
-    opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything)
+    built = build(features_of(app) if features is None else features, settings, services)
+    everything = workloads_of(built, app)
+    opening = _cluster(settings, everything, patience) if settings.cluster else _file(settings, everything, database)
     async with opening as (store, broker, cluster), contextlib.AsyncExitStack() as resources:
         workloads = {workload.name: workload for workload in everything}
-        scopes = [str(scope) for each in features.values() for scope in each.feature.scopes]
+        scopes = [str(scope) for each in built.values() for scope in each.feature.scopes]
         limits = SenderLimits(store, ambient.clock, sender_limits_of(settings))
         intake = Intake(store, broker, limits=limits)
-        cancellation, tenants = Cancellation(store, broker), Tenants(store, ambient.clock, scopes)
+        own = tuple(each.name for each in app.workloads) if app is not None else ()
+        cancellation = Cancellation(store, broker)
+        open_to_tenants = [name for name in own if workloads[name].schedule is None]
+        tenants = Tenants(store, ambient.clock, [*scopes, *JOB_SCOPES], workloads=open_to_tenants)
         services.opened(Opened(store, broker, intake, cancellation, tenants, limits))
-        for each in features.values():
+        for each in built.values():
             for resource in each.parts.resources if each.parts is not None else ():
                 await resource.open()
                 resources.push_async_callback(resource.close)
         yield System(
             settings=settings,
             workloads=workloads,
-            features=features,
+            features=built,
             services=services,
             store=store,
             broker=broker,
@@ -93,6 +101,9 @@ async def open_system(
             review=Review(store, broker, workloads),
             cancellation=cancellation,
             tenants=tenants,
+            waiting=Waiting(store),
+            own_workloads=own,
+            schedules=Schedules(store, intake, ambient.clock, everything),
             cluster=cluster,
         )
         await intake.drain()
@@ -109,13 +120,15 @@ def sender_limits_of(settings: Settings) -> TenantLimits:
 
 
 @contextlib.asynccontextmanager
-async def _file(settings: Settings, workloads: Sequence[Workload[Any]]) -> AsyncIterator[_Opened]:
+async def _file(
+    settings: Settings, workloads: Sequence[Workload[Any]], database: Database | None
+) -> AsyncIterator[_Opened]:
     """Everything in one SQLite file."""
-    database = Database(settings.holdfast_data / DATABASE_FILE)
+    database = database or Database(settings.holdfast_data / DATABASE_FILE)
     try:
         broker = SqliteBroker(database)
         grace = timedelta(milliseconds=settings.publish_grace_ms)
-        store = SqliteStore(database, workloads, grace=grace, outbox=broker, collections=TENANT_COLLECTIONS)
+        store = SqliteStore(database, workloads, grace=grace, outbox=broker, collections=FRAME_COLLECTIONS)
         await store.open()
         await broker.open()
         yield _Opened(store, broker)

@@ -213,7 +213,8 @@ def _arm_crash_point(environ: Mapping[str, str]) -> None:
     if not value:
         return
     name, _, count = value.partition(":")
-    known = (*crash_points.CRASH_POINTS, *crash_points.POINTS_OF_NO_RETURN, *crash_points.POINTS_OF_LISTS)
+    some = (*crash_points.POINTS_OF_NO_RETURN, *crash_points.POINTS_OF_LISTS, *crash_points.POINTS_OF_SCHEDULES)
+    known = (*crash_points.CRASH_POINTS, *some)
     if name not in known:
         message = f"{CRASH_POINT_VARIABLE}: there is no crash point {name!r}."
         raise ConfigurationError(message)

@@ -18,6 +18,7 @@ from holdfast.api.wrong_keys import WrongKeys
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ports import Ambient, Broker, Store
+from holdfast.contracts.schedules import SCHEDULE_COLLECTIONS
 from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
@@ -25,7 +26,9 @@ from holdfast.engine.execution import ExecutionOptions
 from holdfast.engine.intake import Intake
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.review import Review
+from holdfast.engine.schedules import Schedules
 from holdfast.engine.tenants import Tenants
+from holdfast.engine.waiting import Waiting
 from holdfast.feature import Services
 from holdfast.installed import cluster_lack
 from holdfast.worker import Worker
@@ -35,6 +38,9 @@ from .features import Built
 if TYPE_CHECKING:
     from holdfast.brokers.bullmq import BullmqBroker, RedisLists
     from holdfast.stores.mongo import MongoStore
+
+FRAME_COLLECTIONS: Final = (*TENANT_COLLECTIONS, *SCHEDULE_COLLECTIONS)
+"""The collections that belong to no workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,7 @@ async def connect(settings: Settings, workloads: Sequence[Workload[Any]]) -> Asy
         settings.mongo_uri.get_secret_value(),
         settings.mongo_db_name,
         workloads,
-        collections=TENANT_COLLECTIONS,
+        collections=FRAME_COLLECTIONS,
         grace=timedelta(milliseconds=settings.publish_grace_ms),
     )
     try:
@@ -106,6 +112,10 @@ class System:
     review: Review
     cancellation: Cancellation
     tenants: Tenants
+    schedules: Schedules
+    waiting: Waiting
+    own_workloads: tuple[str, ...] = ()
+    """The names of the workloads that no feature brought: those of the user's app."""
     cluster: Cluster | None = None
     """The servers that ``store`` and ``broker`` talk to; None when both are one SQLite file."""
 
@@ -138,9 +148,15 @@ class System:
             broker=self.broker,
             intake=self.intake,
             review=self.review,
+            schedules=self.schedules,
             clock=self.ambient.clock,
             ids=self.ambient.ids,
             workloads=self.workloads,
+            own_workloads=self.own_workloads,
+            cancellation=self.cancellation,
+            tenants=self.tenants,
+            limits=self.services.limits,
+            waiting=self.waiting,
         )
         token = self.settings.operator_token
         options = ApiOptions(
@@ -170,10 +186,18 @@ class System:
         # Entries of a sweep that crashed are swept again after the same time as a lost worker's jobs.
         lease = timedelta(seconds=self.settings.worker_lease_seconds)
         workloads = list(self.workloads.values())
-        return Maintenance(self.store, self.broker, workloads, self.ambient, interval=interval, again_after=lease)
+        return Maintenance(
+            self.store,
+            self.broker,
+            workloads,
+            self.ambient,
+            schedules=self.schedules,
+            interval=interval,
+            again_after=lease,
+        )
 
-    def worker(self) -> Worker:
-        """The worker."""
+    def worker(self, *, maintenance: bool = True) -> Worker:
+        """The worker, with its maintenance."""
         options = ExecutionOptions(
             worker=self.ambient.ids.new(f"{socket.gethostname()}.{os.getpid()}"),
             concurrency=self.settings.worker_concurrency,
@@ -182,4 +206,13 @@ class System:
         )
         drain = timedelta(milliseconds=self.settings.worker_drain_timeout_ms)
         workloads = list(self.workloads.values())
-        return Worker(workloads, self.store, self.broker, self.ambient, self.maintenance(), options, drain=drain)
+        return Worker(
+            workloads,
+            self.store,
+            self.broker,
+            self.ambient,
+            self.maintenance() if maintenance else None,
+            options,
+            drain=drain,
+            ended=self.waiting.notify,
+        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from dataclasses import asdict
+from datetime import timedelta, timezone
+from itertools import combinations
 
 import pytest
 
@@ -24,6 +26,7 @@ from tests.conformance.vocabulary import (
     completed,
     dead,
     dead_and_reviewed,
+    entry_of,
     keys_of_letters,
     letter_of,
     recorded,
@@ -72,6 +75,98 @@ class Reading:
         assert await found(store, labels={"colour": "red"}) == ["a"]
         assert await found(store, labels={"colour": AWKWARD}) == ["b"]
         assert await found(store, labels={"colour": "red"}, status=Status.RECEIVED) == []
+
+    async def test_entries_are_found_by_their_keys(self, harness, store):
+        for key in ("acme:2", "acme:1", "acme", "acmf:3", "aCme:4", f"acme:{AWKWARD}", "acme\U0010ffff"):
+            await recorded(store, key)
+            await harness.pass_time(harness.moment)
+        await recorded(store, "acme:1", workload=OTHERS)
+
+        assert await found(store, key="acme") == ["acme"]
+        assert await found(store, key="never") == []
+        assert await found(store, key=AWKWARD) == []
+        assert await found(store, key_prefix="acme:") == [f"acme:{AWKWARD}", "acme:1", "acme:2"]
+        assert await found(store, key_prefix=f"acme:{AWKWARD}") == [f"acme:{AWKWARD}"]
+        assert await found(store, key_prefix="acme") == [
+            *("acme\U0010ffff", f"acme:{AWKWARD}", "acme", "acme:1", "acme:2"),
+        ]
+        assert await found(store, key_prefix="acme\U0010ffff") == ["acme\U0010ffff"]
+        assert await found(store, key="acme:1", key_prefix="acme:") == ["acme:1"]
+        assert await found(store, key="acme:1", key_prefix="other:") == []
+        assert await found(store, key_prefix="acme:1", workload=OTHERS) == ["acme:1"]
+        assert await found(store, key_prefix="%") == []
+        assert len(await found(store, key_prefix="")) == 7
+
+    async def test_entries_are_found_by_the_time_when_they_were_first_seen(self, harness, store):
+        times = []
+        for key in ("a", "b", "c"):
+            await recorded(store, key)
+            times.append((await entry_of(store, key)).first_seen_at)
+            await harness.pass_time(harness.moment)
+        a_bit = timedelta(microseconds=1)
+
+        assert await found(store, seen_after=times[1]) == ["c", "b"]
+        assert await found(store, seen_after=times[1] + a_bit) == ["c"]
+        assert await found(store, seen_before=times[1]) == ["a"]
+        assert await found(store, seen_before=times[1] + a_bit) == ["b", "a"]
+        assert await found(store, seen_after=times[0], seen_before=times[2]) == ["b", "a"]
+        assert await found(store, seen_after=times[2], seen_before=times[0]) == []
+        elsewhere = times[1].astimezone(timezone(timedelta(hours=-3)))
+        assert await found(store, seen_before=elsewhere) == ["a"]
+
+    @pytest.mark.parametrize("status", [Status.PROCESSED, Status.RECEIVED])
+    async def test_the_conditions_of_a_query_must_all_hold(self, harness, store, status):
+        """Every combination of conditions, on a ledger where each of them alone would find too much."""
+        times = []
+        for number in range(12):
+            key = f"{'acme' if number % 2 else 'other'}:{number}"
+            await recorded(store, key, labels={"colour": "red" if number % 3 else "blue"})
+            times.append((await entry_of(store, key)).first_seen_at)
+            await harness.pass_time(harness.moment)
+            if number % 4 > 1:
+                await settled(store, await claimed(store, key), completed())
+        entries = (await store.find(EntryQuery(workload=THINGS), Page(100))).items
+        conditions = {
+            "status": (status, lambda entry: entry.status is status),
+            "labels": ({"colour": "red"}, lambda entry: entry.labels["colour"] == "red"),
+            "key_prefix": ("acme:", lambda entry: entry.key.startswith("acme:")),
+            "key": ("acme:7", lambda entry: entry.key == "acme:7"),
+            "seen_after": (times[2], lambda entry: entry.first_seen_at >= times[2]),
+            "seen_before": (times[11], lambda entry: entry.first_seen_at < times[11]),
+        }
+
+        for size in range(1, len(conditions) + 1):
+            for names in combinations(conditions, size):
+                query = EntryQuery(workload=THINGS, **{name: conditions[name][0] for name in names})
+                expected = [each.key for each in entries if all(conditions[name][1](each) for name in names)]
+                listed = await pages(lambda page, query=query: store.find(query, page), 2)
+                assert [entry.key for entry in listed] == expected, names
+
+    async def test_a_page_goes_on_where_many_jobs_were_seen_at_once(self, store):
+        await store.record([a_job(f"k{n}") for n in range(9)])
+        seen = (await entry_of(store, "k0")).first_seen_at
+        query = EntryQuery(workload=THINGS, seen_after=seen, key_prefix="k", labels={"colour": "red"})
+
+        listed = await pages(lambda page: store.find(query, page), 2)
+
+        assert sorted(entry.key for entry in listed) == [f"k{n}" for n in range(9)]
+
+    async def test_a_query_that_no_store_can_answer_is_refused(self, store):
+        now = await store.now()
+        refused = [
+            {"key": "half \ud800"},
+            {"key_prefix": "half \ud800"},
+            {"labels": {"colour": "half \ud800"}},
+            {"key_prefix": "\U0010ffff"},
+            {"seen_after": now.replace(tzinfo=None)},
+            {"seen_before": now.replace(year=9999)},
+            {"seen_before": now.replace(year=1)},
+        ]
+
+        for each in refused:
+            with pytest.raises(InvalidQuery):
+                await found(store, **each)
+        assert await found(store, key_prefix="\ud7ff") == []
 
     async def test_entries_cannot_be_found_by_a_label_that_has_no_index(self, store):
         with pytest.raises(InvalidQuery):

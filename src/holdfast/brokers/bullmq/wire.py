@@ -17,6 +17,7 @@ _GIVEN_UP: Final = "job stalled more than"
 """The beginning of BullMQ's ``failedReason`` for a job that stalled too often. In Holdfast the ledger decides that."""
 
 MAX_PRIORITY: Final = 2**21
+_MOST_TRACES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,13 @@ def settle_arguments(each: Acknowledgement, keep: Keep) -> tuple[str | bytes | i
         case Finished(result=result, data=data):
             packed = _finish_options(delivery.token, opts, "removeOnComplete", keep.completed)
             return ("completed", *held, result, 0, b"", packed, data or "")
-        case Failed(reason=reason, data=data):
+        case Failed(reason=reason, data=data, stacktrace=trace):
             packed = _finish_options(delivery.token, opts, "removeOnFail", keep.failed)
-            return ("failed", *held, reason, 0, _failure_fields(delivery, opts, reason), packed, data or "")
-        case Again(after=after, data=data, reason=reason):
+            fields = _failure_fields(delivery, opts, reason, trace)
+            return ("failed", *held, reason, 0, fields, packed, data or "")
+        case Again(after=after, data=data, reason=reason, stacktrace=trace):
             delay = duration_ms(after)
-            fields = b"" if reason is None else _failure_fields(delivery, opts, reason)
+            fields = b"" if reason is None else _failure_fields(delivery, opts, reason, trace)
             if delay > 0:
                 kind = "later" if reason is None else "delayed"
                 return (kind, *held, "", delay, fields, b"", data or "")
@@ -156,13 +158,19 @@ def _number(value: Any) -> int:  # noqa: ANN401 - a producer may write any value
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _failure_fields(delivery: Delivery, opts: Mapping[str, Any], reason: str) -> bytes:
-    """``failedReason`` and ``stacktrace`` as Node's worker writes them: one item for each failed attempt."""
+def _failure_fields(delivery: Delivery, opts: Mapping[str, Any], reason: str, trace: str | None) -> bytes:
+    """``failedReason`` and ``stacktrace`` as Node's worker writes them: one item for each failed attempt, newest last.
+
+    An attempt without a traceback has its reason there. Node keeps every item. So do we, but our tracebacks are long:
+    with one more of them, the last few items stay.
+    """
     try:
         traces = json.loads(delivery.stacktrace) if isinstance(delivery, Taken) else []
     except ValueError:
         traces = []
-    traces = [*traces, reason] if isinstance(traces, list) else [reason]
+    traces = [*(traces if isinstance(traces, list) else []), reason if trace is None else trace]
+    if trace is not None:
+        traces = traces[-_MOST_TRACES:]
     limit = opts.get("stackTraceLimit")
     if isinstance(limit, int) and not isinstance(limit, bool):
         traces = traces[-limit:] if limit > 0 else []

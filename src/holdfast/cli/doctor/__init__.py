@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import typer
 
 from holdfast import App
 from holdfast.cli import options
 from holdfast.cli.failures import REFUSED
-from holdfast.cli.opening import app_of
+from holdfast.cli.opening import OWN_WORKLOADS, app_of
 from holdfast.cli.output import print_json, say, show_table
-from holdfast.config import Settings
+from holdfast.config import Settings, app_setting
 from holdfast.contracts.errors import HoldfastError, message_of
 from holdfast.contracts.redaction import scrub
-from holdfast.feature import FAIL, WARN, Finding, Services
+from holdfast.feature import FAIL, OK, WARN, Finding, Services
 from holdfast.installed import cluster_lack, feature_lack, features_of, lacks
 from holdfast.wiring import system_ambient
 
@@ -28,22 +29,32 @@ def doctor(app: options.App = None, data: options.Data = None, json: options.Jso
 
     Exit code 0: nothing is broken (there may be warnings); 1: something is broken.
     """
-    own, own_problem = _own(app)
-    settings, configured = configuration(own, data)
+    own, own_finding = _own(app)
+    settings, configured = configuration(own or App(), data)
     findings = [installation(), *versions(embedded=settings is None or not settings.cluster), *configured, clock()]
+    findings.append(own_finding)
     if settings is not None:
         findings.append(port(settings))
         findings += asyncio.run(_features(settings, own))
-        findings += _ledger(settings, own, own_problem)
+        findings += _ledger(settings, own, broken=own_finding.level == FAIL)
     _report(findings, json=json)
 
 
-def _own(reference: str | None) -> tuple[App | None, list[Finding]]:
-    """The user's app, or the finding that it cannot be loaded."""
+def _own(reference: str | None) -> tuple[App | None, Finding]:
+    """The user's app, if it can be imported, and the finding about it."""
+    setting = app_setting(os.environ)
+    if reference is None and setting is None:
+        return None, Finding("app", OK, f"None: only the workloads of features run here. {OWN_WORKLOADS}")
     try:
-        return app_of(reference), []
+        own = app_of(reference)
     except HoldfastError as error:
-        return None, [Finding("app", FAIL, error.message, "Correct --app, or the module it names.")]
+        advice = "Correct this, or the module: until then no command that needs your workloads works."
+        return None, Finding("app", FAIL, error.message, advice)
+    written = f"--app {reference}" if setting is None or reference is not None else setting.written
+    names = ", ".join(workload.name for workload in own.workloads) if own else ""
+    if not names and not (own and own.features):
+        return own, Finding("app", WARN, f"{written} brings no workload.", "Write one: docs/extending.md shows how.")
+    return own, Finding("app", OK, f"{written} brings {names or 'features alone'}.")
 
 
 async def _features(settings: Settings, own: App | None) -> list[Finding]:
@@ -63,8 +74,8 @@ async def _features(settings: Settings, own: App | None) -> list[Finding]:
     return found
 
 
-def _ledger(settings: Settings, own: App | None, own_problem: list[Finding]) -> list[Finding]:
-    """The checks that open the ledger."""
+def _ledger(settings: Settings, own: App | None, *, broken: bool) -> list[Finding]:
+    """The checks that open the ledger. ``broken``: the user's app cannot be imported."""
     lack = cluster_lack(settings)
     if lack is not None:
         return [lacking(lack, "None here")]
@@ -72,8 +83,8 @@ def _ledger(settings: Settings, own: App | None, own_problem: list[Finding]) -> 
         advice = "Install what is missing (see above): until then Holdfast does not start."
         return [Finding("ledger", WARN, "Not checked.", advice)]
     found = [] if settings.cluster else asyncio.run(check_data_folder(settings))
-    if own_problem:
-        return found + own_problem
+    if broken:
+        return [*found, Finding("ledger", WARN, "Not checked, because your app cannot be imported (see above).")]
     return found + asyncio.run((check_cluster if settings.cluster else check_embedded_ledger)(settings, own))
 
 

@@ -197,5 +197,8 @@ async def _queue(system: System, workload: Workload[Any]) -> Finding:
         return Finding(check, WARN, f"It does not answer: {error.message}", "Waiting jobs are safe in the ledger.")
     shown = f"{depth.ready} ready, {depth.delayed} delayed, {depth.active} active"
     if depth.paused:
-        return Finding(check, WARN, f"Paused; {shown}.", f"`holdfast queue resume {workload.queue}` starts it again.")
+        why = f" ({depth.paused_because})" if depth.paused_because else ""
+        return Finding(
+            check, WARN, f"Paused{why}; {shown}.", f"`holdfast queue resume {workload.queue}` starts it again."
+        )
     return Finding(check, OK, shown)

@@ -23,7 +23,6 @@ import hashlib
 import hmac
 import json
 import re
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -34,7 +33,7 @@ from pydantic_core import PydanticCustomError
 
 from holdfast import ConfigurationError, ErrorCode
 from holdfast.feature import refuse
-from holdfast.webhooks import SECRET_PREFIX, signing_key
+from holdfast.webhooks import SECRET_PREFIX, UNIX_SECONDS, base64_digest, signing_key, v1_signatures
 
 _MEMBERS = {"secret", "notBefore", "notAfter"}
 
@@ -132,11 +131,8 @@ SIGNATURE_HEADERS: Final = frozenset(
     {X_SIGNATURE, X_TIMESTAMP, X_ALGORITHM, WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE},
 )
 
-_TIMESTAMP: Final = re.compile(rb"[1-9][0-9]{0,11}")
 _HEX: Final = re.compile(rb"[0-9a-fA-F]{64}")
-_DIGEST_BYTES: Final = 32
 _BLOCK_BYTES: Final = 64
-_MAX_SIGNATURES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +238,10 @@ def _own_claim(headers: Mapping[bytes, bytes]) -> _Claim | None:
     signature = headers[X_SIGNATURE]
     timestamp = headers.get(X_TIMESTAMP, b"")
     written = signature.removeprefix(b"sha256=")
-    digest = binascii.unhexlify(written) if _HEX.fullmatch(written) is not None else _base64_digest(written)
+    digest = binascii.unhexlify(written) if _HEX.fullmatch(written) is not None else base64_digest(written)
     if (
         digest is None
-        or _TIMESTAMP.fullmatch(timestamp) is None
+        or UNIX_SECONDS.fullmatch(timestamp) is None
         or headers.get(X_ALGORITHM, _ALGORITHM).lower() != _ALGORITHM
     ):
         return None
@@ -255,31 +251,7 @@ def _own_claim(headers: Mapping[bytes, bytes]) -> _Claim | None:
 def _standard_claim(headers: Mapping[bytes, bytes]) -> _Claim | None:
     identifier = headers.get(WEBHOOK_ID, b"")
     timestamp = headers.get(WEBHOOK_TIMESTAMP, b"")
-    signatures = _v1_signatures(headers.get(WEBHOOK_SIGNATURE, b""))
-    if not identifier or not signatures or _TIMESTAMP.fullmatch(timestamp) is None:
+    signatures = v1_signatures(headers.get(WEBHOOK_SIGNATURE, b""))
+    if not identifier or not signatures or UNIX_SECONDS.fullmatch(timestamp) is None:
         return None
     return _Claim(timestamp, identifier + b"." + timestamp + b".", signatures)
-
-
-def _v1_signatures(header: bytes) -> dict[bytes, str]:
-    """The ``v1`` signatures of a Standard Webhooks header; none if any part of the header is malformed."""
-    parts = [part.partition(b",") for part in header.split(b" ")]
-    if len(parts) > _MAX_SIGNATURES or not all(comma and b"," not in signature for _, comma, signature in parts):
-        return {}
-    signatures = {}
-    for version, _, signature in parts:
-        if version == b"v1":
-            digest = _base64_digest(signature)
-            if digest is None:
-                return {}
-            signatures[digest] = signature.decode("ascii")
-    return signatures
-
-
-def _base64_digest(text: bytes) -> bytes | None:
-    """The 32 bytes of a digest in canonical base64; None for any other text."""
-    try:
-        digest = binascii.a2b_base64(text, strict_mode=True)
-    except (binascii.Error, ValueError):
-        return None
-    return digest if len(digest) == _DIGEST_BYTES and b64encode(digest) == text else None

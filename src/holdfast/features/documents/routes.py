@@ -22,10 +22,14 @@ from holdfast.http import (
     Code,
     FeatureRoutes,
     Frame,
+    Progress,
+    ProgressStream,
     Receive,
     Refusal,
     Routes,
     Send,
+    Streams,
+    event_schema,
     intake_refusal_of,
     refusals,
     tenant_of,
@@ -36,7 +40,6 @@ from holdfast.http import Scope as AsgiScope
 from .contract import key_of
 from .feature import DOCUMENTS_PATH, DocumentService, Scope
 from .intake import CONTENTS, DocumentIntake
-from .progress_stream import Progress, ProgressStream, Streams
 from .records import JOBS, RESULTS, DocumentStatus
 from .views import (
     CachedDocument,
@@ -277,7 +280,11 @@ def _add_watching(
         description=_EVENTS,
         response_class=Response,
         responses={
-            200: {"content": {ProgressStream.media_type: {"schema": _EVENT, "example": _EVENT_EXAMPLE}}},
+            200: {
+                "content": {
+                    ProgressStream.media_type: {"schema": event_schema("DocumentView"), "example": _EVENT_EXAMPLE}
+                }
+            },
             **refusals(Code.TOO_MANY_REQUESTS, Code.TOO_MANY_STREAMS),
         },
     )
@@ -350,19 +357,6 @@ the reason, and `content` is null. When the files of the result have been delete
 _EVENTS: Final = """\
 `event: progress` comes at once and after each change, with the same JSON as the job's status. `event: end` comes last,
 with the final status. If a stream breaks off without an `end`, open it again."""
-_EVENT: Final = {
-    "type": "object",
-    "description": "One event of the stream.",
-    "required": ["event", "data"],
-    "properties": {
-        "event": {"type": "string", "enum": ["progress", "end"]},
-        "data": {
-            "type": "string",
-            "contentMediaType": "application/json",
-            "contentSchema": {"$ref": "#/components/schemas/DocumentView"},
-        },
-    },
-}
 _EVENT_EXAMPLE: Final = 'retry: 2000\n\nevent: progress\ndata: {"job_id": "ocr-009", "status": "PROCESSING", ...}\n\n'
 _CANCEL: Final = """\
 A waiting job will not run (200, `CANCELLED`). A running job gets a request to stop (202); its status shows when it has

@@ -25,6 +25,7 @@ from holdfast.http import (
     Frame,
     Refusal,
     Routes,
+    batch_response,
     header,
     intake_refusal_of,
     json_body,
@@ -35,7 +36,7 @@ from holdfast.http import (
     strict_json,
     tenant_of,
 )
-from holdfast.views import ErrorView, add_example
+from holdfast.views import add_example
 
 from .admission import UnknownRecipient, UnknownReference
 from .feature import EMAIL_PATH, SEND_PATH, EmailService, Scope
@@ -44,9 +45,8 @@ from .records import OUTBOX, EmailStatus
 from .request import EmailSendBody
 from .suppression import RecipientSuppressed
 from .views import (
-    BatchAnswer,
-    BatchView,
     CancelView,
+    EmailBatchAnswers,
     EmailList,
     EmailReceipt,
     EmailView,
@@ -146,7 +146,7 @@ def _add_sending(routes: Routes, email: EmailService, frame: Frame) -> None:
     @routes.post(
         BATCH_PATH,
         status_code=207,
-        response_model=BatchView,
+        response_model=EmailBatchAnswers,
         dependencies=guarded,
         summary="Send many emails",
         description=_BATCH,
@@ -157,8 +157,7 @@ def _add_sending(routes: Routes, email: EmailService, frame: Frame) -> None:
     ) -> Response:
         trace_id = request.scope[TRACE]
         results = await intake.accept_all(_emails_of(body), tenant_of(request), trace_id)
-        # Five hundred answers may have thousands of problems: writing them is nothing for the event loop.
-        return Response(await asyncio.to_thread(_batch_view, results, trace_id), 207, media_type=JSON_TYPE)
+        return await batch_response(EmailBatchAnswers, results, trace_id)
 
     for path in (SEND_PATH, BATCH_PATH):
         routes.only_post(path)
@@ -269,19 +268,6 @@ def _split_item(item: object, who: Principal) -> tuple[object, Principal, str | 
     key = item[_ITEM_KEY]
     # A key that is not text becomes an empty key: the admission refuses both for the same reason.
     return rest, who, key if isinstance(key, str) else ""
-
-
-def _batch_view(results: Sequence[EmailReceipt | Refusal], trace_id: str) -> str:
-    answers = [_answer(index, result, trace_id) for index, result in enumerate(results)]
-    refused = sum(isinstance(result, Refusal) for result in results)
-    return BatchView(accepted=len(results) - refused, refused=refused, answers=answers).model_dump_json(by_alias=True)
-
-
-def _answer(index: int, result: EmailReceipt | Refusal, trace_id: str) -> BatchAnswer:
-    if isinstance(result, EmailReceipt):
-        return BatchAnswer(index=index, status_code=202, answer=result)
-    error = ErrorView.model_validate_json(result.body(trace_id))
-    return BatchAnswer(index=index, status_code=result.status, answer=error)
 
 
 # --- reading and cancelling -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from holdfast.views import ErrorView, Instant, View
+from holdfast.views import BatchView, Instant, View
 
 from .records import EmailStatus, shown_hash
 
@@ -34,20 +34,8 @@ class EmailReceipt(View):
     )
 
 
-class BatchAnswer(View):
-    """The answer for one email of a batch."""
-
-    index: int = Field(description="The position in the request, from 0.", examples=[0])
-    status_code: int = Field(description="The HTTP status that the email would get alone.", examples=[202])
-    answer: EmailReceipt | ErrorView = Field(description="The body that the email would get alone.")
-
-
-class BatchView(View):
+class EmailBatchAnswers(BatchView[EmailReceipt]):
     """One answer for each email, in the order of the request."""
-
-    accepted: int
-    refused: int = Field(examples=[0])
-    answers: list[BatchAnswer]
 
 
 class EmailView(View):

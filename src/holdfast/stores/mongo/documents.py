@@ -11,7 +11,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import bson
 from bson.errors import BSONError, InvalidId
@@ -20,7 +20,7 @@ from bson.objectid import ObjectId
 from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.ledger import LedgerEntry, NewEntry, Status
 from holdfast.contracts.redaction import scrub
-from holdfast.contracts.times import duration_ms, from_ms, isoformat, to_ms
+from holdfast.contracts.times import duration_ms, first_ms, from_ms, isoformat, to_ms
 from holdfast.contracts.transitions import MoveToDeadLetters
 from holdfast.contracts.workload import Workload
 from holdfast.stores.fields import (
@@ -247,15 +247,41 @@ def after(cursor: str, field: str) -> dict[str, Any]:
     return {"$or": conditions}
 
 
-def before(cursor: str, field: str) -> dict[str, Any]:
-    """The condition for items after a position, newest first."""
-    at, identity = parse_cursor(cursor)
-    conditions: list[dict[str, Any]] = [{field: {"$lt": at}}, {field: at, "_id": {"$lt": identity}}]
-    if isinstance(identity, ObjectId):
-        conditions.append({field: at, "_id": {"$type": "string"}})
-    if isinstance(at, datetime):
-        conditions.append({field: {"$type": "string"}})
+def newest(field: str, since: datetime | None, until: datetime | None, cursor: str | None) -> dict[str, Any]:
+    """The condition for items of a span of time, after a position, newest first. Dates come before text.
+
+    Each alternative is a single range of the index. With two conditions that both have alternatives, the server would
+    read the index from its beginning.
+    """
+    if since is None and until is None and not cursor:
+        return {}
+    at, identity = parse_cursor(cursor) if cursor else (None, None)
+    conditions: list[dict[str, Any]] = []
+    if not isinstance(at, str):
+        first, end = (None if each is None else from_ms(first_ms(each)) for each in (since, until))
+        conditions += _from_position(field, first, end, at, identity) or [{field: {"$type": "date"}}]
+    first_text, end_text = (None if each is None else isoformat(from_ms(first_ms(each))) for each in (since, until))
+    text = at if isinstance(at, str) else None
+    conditions += _from_position(field, first_text, end_text, text, identity) or [{field: {"$type": "string"}}]
     return {"$or": conditions}
+
+
+Instant = TypeVar("Instant", datetime, str)
+
+
+def _from_position(
+    field: str, first: Instant | None, end: Instant | None, at: Instant | None, identity: str | ObjectId | None
+) -> list[dict[str, Any]]:
+    """The conditions for items from ``first`` to ``end`` and after a position; empty if there is none of the three."""
+    span: dict[str, Any] = {} if first is None else {"$gte": first}
+    if end is not None or at is not None:
+        span["$lt"] = min(each for each in (end, at) if each is not None)
+    conditions: list[dict[str, Any]] = [{field: span}] if span else []
+    if at is not None and (first is None or at >= first) and (end is None or at < end):
+        conditions.append({field: at, "_id": {"$lt": identity}})
+        if isinstance(identity, ObjectId):
+            conditions.append({field: at, "_id": {"$type": "string"}})
+    return conditions
 
 
 def order_of(document: Mapping[str, Any], field: str) -> tuple[bool, Any, bool, Any]:

@@ -30,10 +30,11 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from holdfast.contracts.dead_letters import DeadLetter
 from holdfast.contracts.effects import Collection as Kind
+from holdfast.contracts.entries import OWNER
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ledger import LedgerEntry, Status
 from holdfast.contracts.workload import Workload
-from holdfast.stores.fields import names_of, public_name
+from holdfast.stores.fields import entries_name, letters_name, names_of, public_name
 
 from .link import Collection, Document, Link
 from .records import RecordCollections
@@ -125,16 +126,6 @@ def label_field(workload: Workload[Any], label: str) -> str:
     return label if label in workload.label_columns else f"labels.{label}"
 
 
-def ledger_name(workload: Workload[Any]) -> str:
-    """The collection of a workload's entries."""
-    return workload.ledger_name or f"{workload.name}_jobs"
-
-
-def letters_name(workload: Workload[Any]) -> str:
-    """The collection of a workload's dead letters."""
-    return workload.letters_name or f"{workload.name}_dead_letters"
-
-
 def wanted(workloads: Sequence[Workload[Any]], collections: Sequence[Kind] = ()) -> dict[str, list[Index]]:
     """Every collection with its indexes. Names that would not work in MongoDB are refused."""
     found: dict[str, list[Index]] = {FACTS: [], PROCESSES: []}
@@ -146,13 +137,13 @@ def wanted(workloads: Sequence[Workload[Any]], collections: Sequence[Kind] = ())
                 message = f"{label!r} cannot be a label column of {workload.name}: entries have a field of that name."
                 raise ConfigurationError(message)
         for name, indexes in (
-            (ledger_name(workload), _entry_indexes(workload)),
+            (entries_name(workload), _entry_indexes(workload)),
             (letters_name(workload), _letter_indexes()),
         ):
             if name in found:
                 message = f"Two workloads want the collection {name!r} for themselves."
                 raise ConfigurationError(message)
-            found[_check(name)] = indexes
+            found[name] = indexes
     for collection in (*collections, *(each for workload in workloads for each in workload.collections)):
         indexes = _record_indexes(collection)
         if found.setdefault(_check(collection.name), indexes) != indexes:
@@ -182,13 +173,14 @@ def _entry_indexes(workload: Workload[Any]) -> list[Index]:
         *([_on("deadline", only=waits)] if workload.ttl is not None else []),
         *(_fairness_indexes() if has_fairness_key(workload) else []),
         _newest(),
+        _newest("status"),
         *(_newest(label_field(workload, label)) for label in workload.indexed_labels),
     ]
 
 
 def has_fairness_key(workload: Workload[Any]) -> bool:
-    """Whether jobs of this workload may have a fairness key, and so have the indexes for it."""
-    return type(workload).fairness_key is not Workload.fairness_key
+    """Whether jobs of this workload may have a fairness key, and so have the indexes for it. Jobs of tenants have."""
+    return type(workload).fairness_key is not Workload.fairness_key or OWNER in workload.indexed_labels
 
 
 def _fairness_indexes() -> list[Index]:
@@ -243,7 +235,7 @@ class AllCollections:
     def __init__(self, link: Link, workloads: Sequence[Workload[Any]]) -> None:
         self._collections = {
             workload.name: WorkloadCollections(
-                workload, link.collection(ledger_name(workload)), link.collection(letters_name(workload))
+                workload, link.collection(entries_name(workload)), link.collection(letters_name(workload))
             )
             for workload in workloads
         }

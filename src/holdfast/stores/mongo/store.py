@@ -14,11 +14,11 @@ from holdfast.contracts.effects import Collection, Effect
 from holdfast.contracts.ledger import LedgerEntry, QueuePlaces, Status
 from holdfast.contracts.queries import EntryQuery, Page, RecordQuery, Slice
 from holdfast.contracts.workload import Workload
-from holdfast.stores.fields import check_labels, slice_of, texts_with
+from holdfast.stores.fields import check_query, slice_of, texts_with
 
 from . import importing
 from .claiming import Claiming
-from .documents import before, cursor_of, entry_of
+from .documents import cursor_of, entry_of, newest
 from .letters import Letters
 from .link import LONG, Document, Link, aggregated, rights_explained
 from .migrating import Schema
@@ -154,14 +154,20 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
         collections = self.collections.get(query.workload)
         if collections is None:
             return Slice([])
+        check_query(query, collections.workload.indexed_labels)
         where: Document = {}
         if query.status is not None:
             where["status"] = query.status.value
-        check_labels(query.workload, query.labels, collections.workload.indexed_labels)
         for label, value in query.labels.items():
             where[label_field(collections.workload, label)] = {"$eq": value}
-        if page.cursor:
-            where |= before(page.cursor, "firstSeenAt")
+        key: Document = {}
+        if query.key is not None:
+            key["$eq"] = query.key
+        if query.key_prefix:
+            key["$gte"], key["$lt"] = texts_with(query.key_prefix)
+        if key:
+            where["idempotencyKey"] = key
+        where |= newest("firstSeenAt", query.seen_after, query.seen_before, page.cursor)
         rows = await self.link.run(
             lambda: collections.entries.find(where).sort(_NEWEST_FIRST).limit(page.limit + 1).to_list(), seconds=LONG
         )

@@ -9,17 +9,26 @@ from typing import Any, Final
 
 from holdfast.contracts.ledger import Cancelled, Lease, LedgerEntry, QueuePlaces, Status
 from holdfast.contracts.queries import EntryQuery, Page, Slice
-from holdfast.contracts.times import from_ms
+from holdfast.contracts.times import first_ms, from_ms
 from holdfast.sqlite.database import one, to_json
-from holdfast.stores.fields import check_labels, names_of, number_of, reader, slice_of, texts_with, to_cursor
+from holdfast.stores.fields import check_query, names_of, numbers_of, reader, slice_of, texts_with, to_numbers_cursor
+
+from .schema import label_expression, label_index
 
 # --- reading --------------------------------------------------------------------------------------------------
 
 _COLUMNS: Final = ("id", *names_of(LedgerEntry))
 
 # S608: the columns and the conditions are constants of this package or checked names; values are always parameters.
-_SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM ledger_entries WHERE "  # noqa: S608
-_ENTRY: Final = f"{_SELECT}workload = ? AND key = ?"
+_LIST: Final = f"SELECT {', '.join(_COLUMNS)} FROM ledger_entries"  # noqa: S608
+_ENTRY: Final = f"{_LIST} WHERE workload = ? AND key = ?"
+_SEEN: Final = _COLUMNS.index("first_seen_at")
+_MOST_TO_SORT: Final = 2_000
+_KEY_RANGE: Final = "key >= ? AND key < ?"
+_AFTER: Final = "(first_seen_at, id) < (?, ?)"
+_COUNT_KEYS: Final = f"""
+SELECT count(*) FROM (SELECT 1 FROM ledger_entries INDEXED BY ledger_key WHERE workload = ? AND {_KEY_RANGE} LIMIT ?)
+"""  # noqa: S608
 _ENDED: Final = """
 SELECT json_group_array(e.key) FROM json_each(:keys) AS k
 CROSS JOIN ledger_entries AS e ON e.workload = :workload AND e.key = k.value
@@ -49,21 +58,60 @@ def ended(connection: sqlite3.Connection, workload: str, keys: Sequence[str]) ->
 
 def find(connection: sqlite3.Connection, query: EntryQuery, page: Page, indexed: Collection[str]) -> Slice[LedgerEntry]:
     """Entries that match, newest first. ``indexed``: the labels by which entries of the workload can be found."""
-    conditions = ["workload = ?"]
-    values: list[Any] = [query.workload]
-    if query.status is not None:
-        conditions.append("status = ?")
-        values.append(query.status.value)
-    check_labels(query.workload, query.labels, indexed)
-    for label, value in query.labels.items():
-        conditions.append(f"labels ->> '$.{label}' = ?")
-        values.append(value)
+    check_query(query, indexed)
+    conditions = _conditions(query)
     if page.cursor:
-        conditions.append("id < ?")
-        values.append(number_of(page.cursor))
-    statement = f"{_SELECT}{' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"
-    rows = connection.execute(statement, (*values, page.limit + 1)).fetchall()
-    return slice_of(rows, page, _entry_of, lambda row: to_cursor(row[0]))
+        conditions[_AFTER] = numbers_of(page.cursor)
+    values = [value for given in conditions.values() for value in given]
+    rows = connection.execute(_listing(_index_for(connection, query), conditions), (*values, page.limit + 1)).fetchall()
+    return slice_of(rows, page, _entry_of, _cursor_of)
+
+
+def _cursor_of(row: Sequence[Any]) -> str:
+    return to_numbers_cursor(row[_SEEN], row[0])
+
+
+def _conditions(query: EntryQuery) -> dict[str, tuple[Any, ...]]:
+    """The conditions of a query with their values."""
+    conditions: dict[str, tuple[Any, ...]] = {"workload = ?": (query.workload,)}
+    if query.status is not None:
+        conditions["status = ?"] = (query.status.value,)
+    for label, value in query.labels.items():
+        conditions[f"{label_expression(label)} = ?"] = (value,)
+    if query.key is not None:
+        conditions["key = ?"] = (query.key,)
+    if query.key_prefix:
+        conditions[_KEY_RANGE] = texts_with(query.key_prefix)
+    if query.seen_after is not None:
+        conditions["first_seen_at >= ?"] = (first_ms(query.seen_after),)
+    if query.seen_before is not None:
+        conditions["first_seen_at < ?"] = (first_ms(query.seen_before),)
+    return conditions
+
+
+def _listing(index: str, conditions: Iterable[str]) -> str:
+    return f"{_LIST} INDEXED BY {index} WHERE {' AND '.join(conditions)} ORDER BY first_seen_at DESC, id DESC LIMIT ?"
+
+
+def _index_for(connection: sqlite3.Connection, query: EntryQuery) -> str:
+    """The index with the fewest entries to look at. All of them but the keys' are in the order of the list.
+
+    SQLite does not know how many jobs a condition leaves. A label leaves the jobs of one customer. Most jobs are
+    processed, so every other status leaves fewer. A prefix of keys leaves few jobs or very many: they are counted.
+    """
+    if query.key is not None or _few_keys(connection, query):
+        return "ledger_key"
+    if query.labels and query.status in {None, Status.PROCESSED}:
+        return label_index(next(iter(query.labels)))
+    return "ledger_seen" if query.status is None else "ledger_status_seen"
+
+
+def _few_keys(connection: sqlite3.Connection, query: EntryQuery) -> bool:
+    """Whether the keys that begin so are few enough to sort their jobs."""
+    if not query.key_prefix:
+        return False
+    values = (query.workload, *texts_with(query.key_prefix), _MOST_TO_SORT + 1)
+    return bool(one(connection, _COUNT_KEYS, values) <= _MOST_TO_SORT)
 
 
 def counts(connection: sqlite3.Connection, workload: str) -> dict[str, int]:

@@ -32,7 +32,7 @@ from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import Workload
 from holdfast.sqlite import Migration
 from holdfast.sqlite.database import one
-from holdfast.stores.fields import names_of, public_name
+from holdfast.stores.fields import entries_name, letters_name, names_of, public_name
 from holdfast.stores.folding import CREATED, UPDATED
 
 COMPONENT: Final = "store"
@@ -133,6 +133,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     ),
     ("ALTER TABLE ledger_entries ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]'",),
     ("ALTER TABLE ledger_entries ADD COLUMN progress TEXT",),
+    (
+        "CREATE INDEX ledger_seen ON ledger_entries (workload, first_seen_at)",
+        "CREATE INDEX ledger_status_seen ON ledger_entries (workload, status, first_seen_at)",
+    ),
 )
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -151,9 +155,22 @@ _OURS = frozenset(
 )
 
 
+def check_names(workloads: Sequence[Workload[Any]], collections: Sequence[Collection]) -> None:
+    """Refuse names that are taken. SQLite does not tell capital letters from small letters in them."""
+    views = [name for workload in workloads for name in (entries_name(workload), letters_name(workload))]
+    tables = {each.name for each in (*collections, *(each for workload in workloads for each in workload.collections))}
+    indexes = {f"ledger_label_{label}" for workload in workloads for label in workload.indexed_labels}
+    taken = set(_OURS)
+    for name in (*views, *sorted(tables), *sorted(indexes)):
+        if name.lower() in taken or name.lower().startswith("sqlite_"):
+            message = f"The name {name!r} is taken in the database, which does not tell capital from small letters."
+            raise ConfigurationError(message)
+        taken.add(name.lower())
+
+
 def quoted(name: str) -> str:
     """A name as an SQL identifier. Names come from workload definitions; only plain names are allowed."""
-    if not _NAME.fullmatch(name) or name in _OURS or name.startswith("sqlite_"):
+    if not _NAME.fullmatch(name) or name.lower() in _OURS or name.lower().startswith("sqlite_"):
         message = f"{name!r} cannot be the name of a collection or a field: use letters, digits and _."
         raise ConfigurationError(message)
     return f'"{name}"'
@@ -224,21 +241,24 @@ _OF_A_LETTER: Final = tuple(name for name in names_of(DeadLetter) if name not in
 
 
 def create_views(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
-    """Create views of the ledger and of the dead letters under the workload's own names, with readable times."""
+    """Create views of the ledger and of the dead letters under the workload's own names, with readable times.
+
+    A name may have a ``-``: then people must write it in double quotes.
+    """
     labels = [f"labels ->> '$.{name}' AS {quoted(name)}" for name in workload.label_columns]
     key = ["key AS idempotencyKey", *labels]
     entry = [*key, *map(_shown, _OF_AN_ENTRY)]
     letter = ["id", *key, *("body AS payloadSnapshot" if name == "body" else _shown(name) for name in _OF_A_LETTER)]
+    # A view cannot have parameters.
+    name = workload.name.replace("'", "''")
     for view, table, columns in (
-        (workload.ledger_name or f"{workload.name}_jobs", "ledger_entries", entry),
-        (workload.letters_name or f"{workload.name}_dead_letters", "dead_letters", letter),
+        (entries_name(workload), "ledger_entries", entry),
+        (letters_name(workload), "dead_letters", letter),
     ):
-        connection.execute(f"DROP VIEW IF EXISTS {quoted(view)}")
-        # A view cannot have parameters, so the workload's name is checked as an identifier.
-        name = quoted(workload.name).strip('"')
-        # S608: the only parts are identifiers that `quoted` has checked, and names of the contracts' fields.
+        connection.execute(f'DROP VIEW IF EXISTS "{view}"')
+        # S608: the only parts are checked names, names of the contracts' fields, and a text without a single quote.
         connection.execute(
-            f"CREATE VIEW {quoted(view)} AS SELECT {', '.join(columns)} FROM {table} WHERE workload = '{name}'"  # noqa: S608
+            f"CREATE VIEW \"{view}\" AS SELECT {', '.join(columns)} FROM {table} WHERE workload = '{name}'"  # noqa: S608
         )
 
 
@@ -248,13 +268,27 @@ def _shown(field: str) -> str:
     return f"{instant if field.endswith('_at') else field} AS {public_name(field)}"
 
 
+def label_expression(label: str) -> str:
+    """A label of an entry in SQL."""
+    return f"labels ->> '$.{quoted(label)[1:-1]}'"
+
+
+def label_index(label: str) -> str:
+    """The index on a label. All workloads share it, so an entry is in it once; without the label it is not in it."""
+    return f'"ledger_label_{quoted(label)[1:-1]}"'
+
+
 def create_label_indexes(connection: sqlite3.Connection, workload: Workload[Any]) -> None:
-    """Create indexes on the labels by which a workload's entries are found."""
+    """Create indexes on the labels by which a workload's entries are found, newest first."""
     for label in workload.indexed_labels:
-        index = quoted(f"ledger_{workload.name}_{label}")
+        expression = label_expression(label)
         connection.execute(
-            f"CREATE INDEX IF NOT EXISTS {index} ON ledger_entries (workload, labels ->> '$.{quoted(label)[1:-1]}')",
+            f"CREATE INDEX IF NOT EXISTS {label_index(label)} ON ledger_entries "
+            f"(workload, {expression}, first_seen_at) WHERE {expression} IS NOT NULL"
         )
+        # An earlier version had an index for each workload, in another order.
+        if _NAME.fullmatch(workload.name):
+            connection.execute(f'DROP INDEX IF EXISTS "ledger_{workload.name}_{label}"')
 
 
 def prepare(

@@ -50,6 +50,7 @@ class SqliteStore:
         outbox: Outbox | None = None,
         collections: Sequence[Collection] = (),
     ) -> None:
+        schema.check_names(workloads, collections)
         self._database = database
         self._workloads = tuple(workloads)
         self._grace = duration_ms(grace)

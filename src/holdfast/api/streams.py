@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fastapi.responses import Response
 
-from holdfast import StoreUnavailable
-from holdfast.feature import Sender, SenderLimits, refused
-from holdfast.http import Code, Receive, Refusal, Scope, Send
+from holdfast.contracts.errors import StoreUnavailable
+from holdfast.contracts.tenants import Sender
+from holdfast.engine.sender_limits import SenderLimits
+from holdfast.telemetry import refused
+
+from .asgi import Receive, Scope, Send
+from .errors import Code, Refusal
 
 _KEEP_ALIVE: Final = b": still here\n\n"
 _RECONNECT: Final = b"retry: 2000\n\n"
@@ -27,6 +31,23 @@ class Progress(NamedTuple):
 
 
 ReadProgress = Callable[[], Awaitable[Progress | None]]
+
+
+def event_schema(view: str) -> dict[str, Any]:
+    """The schema of one event, whose data is a view with this name."""
+    return {
+        "type": "object",
+        "description": "One event of the stream.",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"type": "string", "enum": ["progress", "end"]},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"$ref": f"#/components/schemas/{view}"},
+            },
+        },
+    }
 
 
 class Streams:
@@ -50,14 +71,17 @@ class Streams:
         await self._stopping.wait()
 
     @contextmanager
-    def count_one(self, sender: Sender) -> Iterator[None]:
-        """Count one open stream. Raises a refusal when the limit is reached, and ``TooManyStreams`` for its tenant."""
+    def count_one(self, sender: Sender | None) -> Iterator[None]:
+        """Count one open stream. Raises a refusal when the limit is reached, and ``TooManyStreams`` for its tenant.
+
+        Without a sender, the stream is the operator's own.
+        """
         if self._open >= self._limit:
             refused("streams")
             raise Refusal(
                 Code.TOO_MANY_REQUESTS, "Too many progress streams are open; read the status of the job instead."
             )
-        with self._tenants.stream(sender):
+        with nullcontext() if sender is None else self._tenants.stream(sender):
             self._open += 1
             try:
                 yield
@@ -77,7 +101,7 @@ class ProgressStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, streams: Streams, sender: Sender, read: ReadProgress, *, interval: timedelta, keep_alive: timedelta
+        self, streams: Streams, sender: Sender | None, read: ReadProgress, *, interval: timedelta, keep_alive: timedelta
     ) -> None:
         super().__init__(headers={"x-accel-buffering": "no"})
         del self.headers["content-length"]
@@ -92,7 +116,7 @@ class ProgressStream(Response):
         del scope
         with self._streams.count_one(self._sender):
             reasons_to_stop = [
-                asyncio.create_task(_wait_for_disconnect(receive)),
+                asyncio.create_task(wait_for_disconnect(receive)),
                 asyncio.create_task(self._streams.wait_for_stop()),
             ]
             try:
@@ -129,7 +153,7 @@ class ProgressStream(Response):
             await asyncio.wait(reasons_to_stop, timeout=self._interval, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
