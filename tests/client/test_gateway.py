@@ -63,6 +63,11 @@ class TestCourier:
         with pytest.raises(ValueError, match="base64"):
             who.call(lambda client: client.courier.send(self.FACTS, source=SOURCE, secret="whsec_%"))
 
+    @pytest.mark.parametrize("event_id", ["a\r\nx-evil: 1", "é", "a b"])
+    def test_an_id_that_cannot_be_a_header(self, who, event_id):
+        with pytest.raises(ValueError, match="event id"):
+            who.call(lambda client: client.courier.send(self.FACTS, source=SOURCE, secret=SECRET, event_id=event_id))
+
     def test_an_event_that_is_none(self, who):
         with pytest.raises(InvalidContent) as raised:
             who.call(lambda client: client.courier.send({"shipmentId": 1}, source=SOURCE, secret=SECRET))
@@ -112,7 +117,7 @@ class TestEmail:
         assert who.call(lambda client: client.email.show(later)).status == "CANCELLED"
 
     def test_a_key_that_cannot_be_a_header(self, who, name):
-        with pytest.raises(ValueError, match="idempotency key"):
+        with pytest.raises(ValueError, match="The idempotency key"):
             who.call(lambda client: client.email.send(an_email(name, idempotency_key="a\r\nb")))
 
     def test_nothing_of_a_person_is_shown(self):
@@ -120,9 +125,9 @@ class TestEmail:
 
     def test_a_wrong_key_and_an_operator(self, gateway, who):
         for options in ({"key": "hf_wrong"}, {"key": None}, {"key": None, "token": None}):
-            stranger = in_real_time(type(who), gateway, retries=0, **options)
+            nobody = in_real_time(type(who), gateway, retries=0, **options)
             with pytest.raises(Unauthorized):
-                stranger.call(lambda client: client.email.list())
+                nobody.call(lambda client: client.email.list())
 
 
 class TestDocuments:
@@ -171,6 +176,9 @@ class TestDocuments:
             who.call(lambda client: client.documents.submit(tmp_path / "notes.txt"))
         with pytest.raises(InvalidContent):
             who.call(lambda client: client.documents.submit(tmp_path / "notes.pdf"))
+        (tmp_path / "folder.pdf").mkdir()
+        with pytest.raises(ValueError, match="not a file"):
+            who.call(lambda client: client.documents.submit(tmp_path / "folder.pdf"))
         with pytest.raises(FileNotFoundError):
             who.call(lambda client: client.documents.submit(tmp_path / "missing.pdf"))
         with pytest.raises(NotFound):

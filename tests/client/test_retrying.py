@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
@@ -11,6 +13,7 @@ import httpx
 import pytest
 
 from holdfast.client import (
+    AsyncClient,
     Client,
     Conflict,
     Forbidden,
@@ -343,3 +346,31 @@ def test_an_httpx_client_of_ones_own_stays_open(server):
             submit(client)
         assert not http.is_closed
     assert server.asked[0].headers["x-request-id"] == "mine"
+
+
+def test_a_gateway_below_a_path(server):
+    server.script = [ACCEPTED]
+    with Client(server.url + "/holdfast/", KEY) as client:
+        submit(client)
+    assert server.asked[0].path == "/holdfast/v1/jobs/invoices"
+
+
+async def test_a_transport_of_ones_own():
+    """The app of an API in the same process, for example."""
+    asked = []
+
+    async def app(scope, receive, send):
+        asked.append(scope["path"])
+        await send({"type": "http.response.start", "status": 202, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(RECEIPT).encode()})
+
+    async with AsyncClient("http://holdfast.test", KEY, http=httpx.ASGITransport(app)) as client:
+        assert (await submit(client)).key == "1"
+    assert asked == ["/v1/jobs/invoices"]
+
+
+def test_many_threads_share_a_client(server):
+    server.script = [ACCEPTED]
+    with Client(server.url, KEY) as client, ThreadPoolExecutor(16) as threads:
+        jobs = list(threads.map(lambda _: submit(client), range(64)))
+    assert len(jobs) == len(server.asked) == 64

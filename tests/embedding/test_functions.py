@@ -40,7 +40,7 @@ def count(invoice: Invoice, ctx: SyncContext) -> int:
     return len(invoice.number)
 
 
-@app.job(key="number", ttl="1h", name="order_sync")
+@app.job(key="number", ttl="1h", name="order-sync")
 async def nothing(invoice: Invoice) -> None:
     """Has no result."""
 
@@ -54,10 +54,12 @@ async def test_results_have_the_types_of_the_functions(place):
         assert await hold.result(await hold.submit(nothing, Invoice(number="1")), timeout="1m") is None
         untyped = await hold.result(await hold.submit("issue", {"number": "2"}), timeout="1m")
         assert untyped == {"title": "2"}
+        assert await hold.result((issue, "1"), timeout="1m") == Pdf(title="1")  # as after a restart
+        assert await hold.result(("issue", "1"), timeout="1m") == {"title": "1"}
         with pytest.raises(JobFailed) as failure:
             await hold.result(await hold.submit(issue, Invoice(number="bad")), timeout="1m")
         assert (failure.value.code, failure.value.key) == ("NO_PAPER", "bad")
-        assert [each.key async for each in hold.jobs("order_sync")] == ["1"]
+        assert [each.key async for each in hold.jobs("order-sync")] == ["1"]
 
 
 async def test_a_delay_beyond_the_ttl_is_refused(tmp_path):

@@ -204,6 +204,27 @@ async def test_without_a_worker_another_process_does_the_jobs(tmp_path):
     assert workload.finished == ["1"]
 
 
+async def test_two_with_different_apps_share_one_file(tmp_path):
+    class Reminders(Invoices):
+        name, queue, dead_letter_queue = "reminders", "reminders-main", "reminders-dlq"
+
+    place = {"data": tmp_path / "data", "settings": QUICK}
+    first, second = app_with(), app_with(Reminders())
+    async with Holdfast(first[0], **place) as one, Holdfast(second[0], **place) as other:
+        results = await asyncio.gather(
+            *(one.result(each) for each in await one.submit_many("invoices", _items(50))),
+            *(other.result(each) for each in await other.submit_many("reminders", _items(50))),
+        )
+        assert results == [{"total": 1}] * 100
+        with pytest.raises(InvalidQuery, match="no workload 'reminders'"):
+            await one.job(("reminders", "1"))
+    assert sorted(first[1].finished) == sorted(second[1].finished) == sorted(str(each) for each in range(50))
+
+
+def _items(count):
+    return [{"number": str(number), "cents": 1} for number in range(count)]
+
+
 @pytest.mark.parametrize("maintenance", [True, False])
 async def test_maintenance_runs_inside_or_not(tmp_path, maintenance):
     """An overdue job without a worker is expired by maintenance, and by nothing else."""

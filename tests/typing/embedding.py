@@ -82,6 +82,8 @@ async def main(invoice: Invoice, order: Order) -> None:
         assert_type(receipt, Submission[Pdf])
         pdf = await hold.result(receipt, timeout=30)
         assert_type(pdf, Pdf)
+        assert_type(await hold.result((issue_invoice, "1"), timeout=0), Pdf)
+        await hold.result(("issue_invoice", "1"))
         assert_type(await hold.result(await hold.submit(count, order)), int)
         assert_type([await hold.result(each) for each in await hold.submit_many(forward, [order])], list[list[str]])
         await hold.submit(orders, order)

@@ -12,6 +12,6 @@ async def main(hold: Holdfast, order: Order, invoice: Invoice) -> None:
     await hold.submit(issue_invoice, invoice, delay=[])  # type: ignore[call-overload]
     receipt: Submission[Pdf] = await hold.submit(issue_invoice, invoice)
     text: str = await hold.result(receipt)  # type: ignore[arg-type]
-    await hold.result(receipt, timeout=[])  # type: ignore[arg-type]
-    await hold.result("1")  # type: ignore[arg-type]
+    await hold.result(receipt, timeout=[])  # type: ignore[call-overload]
+    await hold.result("1")  # type: ignore[call-overload]
     print(text)

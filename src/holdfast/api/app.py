@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 
+from holdfast.contracts import tracing
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.ports import Ids
 from holdfast.contracts.tracing import labels_of, request_labels
@@ -101,10 +102,13 @@ class Gateway:
         headers, repeated = pick(scope["headers"], _TRACED)
         sent = {name: value for name, value in headers.items() if name not in repeated}
         request_id = valid_trace_id(sent.get(REQUEST_ID))
+        labels = labels_of(request_id, sent.get(TRACEPARENT, b"").decode("latin-1"))
         direct = self._direct.get(route_path(scope))
         if direct is None:
-            request_id = scope[TRACE] = request_id or self._ids.new("req")
-        token = request_labels.set(labels_of(request_id, sent.get(TRACEPARENT, b"").decode("latin-1")))
+            if request_id is None:
+                request_id = labels[tracing.REQUEST_ID] = self._ids.new("req")
+            scope[TRACE] = request_id
+        token = request_labels.set(labels)
         try:
             await (self._framed if direct is None else direct)(scope, receive, send)
         finally:

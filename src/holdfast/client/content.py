@@ -103,6 +103,14 @@ def aware(instant: dt.datetime) -> dt.datetime:
     return instant
 
 
+def header_value(name: str, value: object) -> str:
+    """The value of a header. Raises ``ValueError`` for a value that a header cannot have."""
+    if isinstance(value, str) and value and value.isascii() and value.isprintable() and " " not in value:
+        return value
+    message = f"{name} must be visible ASCII characters, without spaces."
+    raise ValueError(message)
+
+
 def part(name: str) -> str:
     """A name as one part of a path. Raises ``ValueError`` for an empty name."""
     if not name:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.contracts.times import isoformat
 
-from .content import Data, as_object, aware, json_bytes, part
+from .content import Data, as_object, aware, header_value, json_bytes, part
 from .exchange import Exchange
 from .signatures import sign
 from .steps import Request, Steps
@@ -41,7 +41,7 @@ class CourierVerbs:
         (``key``; otherwise the source and the id) in every try. To send the same event again later, give ``event_id``
         and ``occurred_at``.
         """
-        event_id = event_id or f"evt_{secrets.token_hex(8)}"
+        event_id = header_value("The event id", event_id or f"evt_{secrets.token_hex(8)}")
         occurred_at = aware(occurred_at or datetime.fromtimestamp(self._exchange.timing.now(), UTC))
         event = {
             "eventId": event_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import secrets
+import stat
 import uuid
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
@@ -167,7 +168,11 @@ def _kind_of(name: str) -> str:
 
 
 def _form(path: Path, fields: Mapping[str, Any], sent: Sent | None) -> Request:
-    """A form with the fields and the file."""
+    """A form with the fields and the file. Raises ``OSError`` if there is no such file."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # a pipe has no size, and opening it may block for ever
+        message = "This is not a file."
+        raise ValueError(message)
     boundary = secrets.token_hex(16)
     parts = [
         f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n'
@@ -182,7 +187,7 @@ def _form(path: Path, fields: Mapping[str, Any], sent: Sent | None) -> Request:
     upload = Upload(
         before="".join(parts).encode(errors="replace"),
         path=path,
-        size=path.stat().st_size,
+        size=found.st_size,
         after=f"\r\n--{boundary}--\r\n".encode(),
         sent=sent,
     )

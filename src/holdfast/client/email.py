@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.contracts.times import Duration, duration, duration_ms, isoformat
 
-from .content import aware, json_bytes, part, query_of
+from .content import aware, header_value, json_bytes, part, query_of
 from .errors import Refused
 from .exchange import Exchange
 from .lists import in_batches, pages
@@ -73,7 +73,7 @@ class EmailVerbs:
         """Send an email: it is sent once, or ends with a reason. A mapping has the names of the wire."""
         document = _document_of(email)
         key = document.pop(_KEY, None)
-        headers = {} if key is None else {"idempotency-key": _checked(key)}
+        headers = {} if key is None else {"idempotency-key": header_value("The idempotency key", key)}
         answer = yield from self._exchange.json(
             Request(method="POST", path=f"{_PATH}/send", body=json_bytes(document), headers=headers)
         )
@@ -107,13 +107,6 @@ class EmailVerbs:
 
 def _document_of(email: Email | Mapping[str, Any]) -> Document:
     return email.as_json() if isinstance(email, Email) else dict(email)
-
-
-def _checked(key: object) -> str:
-    if isinstance(key, str) and key.isascii() and key.isprintable() and key.strip():
-        return key
-    message = "The idempotency key must be visible ASCII characters."
-    raise ValueError(message)
 
 
 def _path(email: EmailReceipt | EmailState | str) -> str:

@@ -42,6 +42,7 @@ from .steps import (
     named,
     status_of,
     tracing,
+    typed_result,
     wishes_of,
     workload_of,
 )
@@ -269,30 +270,43 @@ class Holdfast:
 
     # --- following ----------------------------------------------------------------------------------------
 
+    @overload
     async def result(
         self,
-        submission: Submission[Result],
-        timeout: Duration | None = None,  # noqa: ASYNC109 - the wait is shared with others, and belongs to the ledger
-    ) -> Result:
-        """The result of the job, when the job has ended. Any number of calls may wait: they share one look.
+        job: Submission[Result] | tuple[JobFunction[Any, Result], str],
+        timeout: Duration | None = None,  # noqa: ASYNC109 - see below
+    ) -> Result: ...
 
-        Raises ``TimeoutError`` if the job has not ended within ``timeout``; the job goes on, and this can be called
-        again. Raises :class:`JobFailed`, :class:`JobExpired` or :class:`JobCancelled` if the job has no result.
+    @overload
+    async def result(
+        self,
+        job: tuple[Workload[Any] | str, str],
+        timeout: Duration | None = None,  # noqa: ASYNC109 - see below
+    ) -> Any: ...  # noqa: ANN401 - no type is known
+
+    async def result(
+        self,
+        job: Submission[Any] | tuple[AnyJob, str],
+        timeout: Duration | None = None,  # noqa: ASYNC109 - all waits share one look at the ledger
+    ) -> Any:
+        """The result of the job, when the job has ended. The job is named by its receipt, or by job and key.
+
+        Any number of calls may wait: they share one look at the ledger. Raises ``TimeoutError`` if the job has not
+        ended within ``timeout``; the job goes on, and this can be called again. Raises :class:`JobFailed`,
+        :class:`JobExpired` or :class:`JobCancelled` if the job has no result, and :class:`NotFound`.
         """
         left = None if timeout is None else duration(timeout)
-        workload, key = submission.workload, submission.key
         with self._call() as (running, system):
-            while not await system.waiting.until_ended(workload, key, _ONE_WAIT if left is None else left):
+            workload, key = named(system, job)
+            while not await system.waiting.until_ended(workload.name, key, _ONE_WAIT if left is None else left):
                 running.check()
-                await entry_of(system, workload, key)
+                await entry_of(system, workload.name, key)
                 if left is not None:
-                    message = f"The job {key!r} of {workload} has not ended within {timeout}."
+                    message = f"The job {key!r} of {workload.name} has not ended within {timeout}."
                     raise TimeoutError(message)
-            entry = await entry_of(system, workload, key)
+            entry = await entry_of(system, workload.name, key)
             if entry.status is Status.PROCESSED:
-                if submission.job is None:
-                    return cast("Result", entry.result)
-                return submission.job.result_of(entry.result)
+                return typed_result(job, entry)
             raise await error_of(system, entry)
 
     async def job(self, job: Submission[Any] | tuple[AnyJob, str]) -> LedgerEntry:

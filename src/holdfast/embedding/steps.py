@@ -171,6 +171,12 @@ async def entry_of(system: System, workload: str, key: str) -> LedgerEntry:
     return entry
 
 
+def typed_result(job: Submission[Any] | tuple[AnyJob, str], entry: LedgerEntry) -> Any:  # noqa: ANN401 - the function's own type
+    """The result of a processed job, in the type of its function; of a workload, as the ledger has it."""
+    function = job.job if isinstance(job, Submission) else job[0]
+    return function.result_of(entry.result) if isinstance(function, JobFunction) else entry.result
+
+
 async def error_of(system: System, entry: LedgerEntry) -> JobError:
     """Why a job that has ended has no result."""
     names = {"workload": entry.workload, "key": entry.key}

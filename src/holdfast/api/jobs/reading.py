@@ -55,8 +55,7 @@ class JobListing(BaseModel):
     def query(self, workload: Workload[Any], caller: Caller) -> EntryQuery:
         """The filter as a query of the ledger. A tenant's query is about its own jobs."""
         labels = conditions("label", self.label)
-        unknown = [name for name in labels if name not in (*workload.indexed_labels, OWNER)]
-        if unknown:
+        if not labels.keys() <= set(workload.indexed_labels):
             raise _not_indexed(workload)
         if caller.owner is not None:
             labels[OWNER] = caller.owner
