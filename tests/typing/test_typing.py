@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import FOLDER, node_packages
-
-__all__ = ["node_packages"]
+from tests.support.node import FOLDER
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
