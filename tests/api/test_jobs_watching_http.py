@@ -125,12 +125,11 @@ async def test_a_stream_shows_each_change_once(api):
             await api.settle("errands", "milk", Complete(timedelta(days=1), result={"milk": 1}))
             await running
     states = [(name, data["status"], data["result"]) for name, data in events_in(client.body.decode()) if data]
-    assert all(states.count(each) == 1 for each in states)
-    assert [each for each in states if each[1] != "processing"] == [  # the claim may be seen, too
-        ("progress", "received", None),
-        ("progress", "processed", {"milk": 1}),
-        ("end", "processed", {"milk": 1}),
-    ]
+    done = {"milk": 1}
+    assert states[0] == ("progress", "received", None)
+    assert states[-2:] == [("progress", "processed", done), ("end", "processed", done)]
+    # The stream may have looked while the job was in work.
+    assert states[1:-2] in ([], [("progress", "processing", None)])
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "soon", "nan", "inf"])
