@@ -156,6 +156,8 @@ async def test_the_function_itself_can_be_called():
         (int, 5, {"value": 5}),
         (list[Pdf], [Pdf(pages=1)], {"value": [{"pages": 1}]}),
         (Pdf | None, None, None),
+        (Pdf | Snooze, Pdf(pages=3), {"pages": 3}),
+        (Pdf | int | Outcome, 5, {"value": 5}),
     ],
     ids=str,
 )
