@@ -104,7 +104,7 @@ def test_run_submits_a_job_now(program, scheduled):
     key = said.out.strip()
     assert key.startswith("schedule:remind:2")
     assert key in said.err
-    entry = program("events", "show", key, "--workload", "remind", "--json").json
+    entry = program("jobs", "show", key, "--workload", "remind", "--json").json
     assert (entry["status"], entry["content"]["manual"]) == ("received", True)
     assert program("schedules", "show", "remind", "--json").json["lastRun"] in key
     assert program("schedules", "run", "remind", "--json").json["workload"] == "remind"

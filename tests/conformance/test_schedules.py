@@ -20,7 +20,7 @@ from holdfast.engine.schedules import Schedules
 from holdfast.sqlite import Database
 from holdfast.stores.mongo import MongoStore
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.wiring.system import FRAME_COLLECTIONS
+from holdfast.wiring.features import FRAME_COLLECTIONS
 from tests.support.clock import ManualClock
 from tests.support.schedules import Ticking, ticks_of
 from tests.support.valkey_server import RedisPlace, forget

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -176,6 +177,13 @@ async def test_a_job_expires_at_its_deadline_and_not_before(shop, h):
         await h.result(order)
 
 
+async def test_a_long_advance_stops_at_the_deadline(shop, h):
+    shop.script = lambda order, ctx: Snooze(timedelta(minutes=50))
+    order = await h.submit(shop.sync_order, Order(number="1"))
+    await h.advance("7d")
+    assert (await h.job(order)).updated_at == order.received_at + timedelta(hours=1)
+
+
 async def test_a_job_that_waits_can_be_cancelled(shop, h):
     order = await h.submit(shop.sync_order, Order(number="1"), delay="10m")
     assert await h.cancel(order) is Cancelled.ENDS
@@ -239,6 +247,30 @@ async def test_a_rate_limit_lets_jobs_go_as_time_passes(shop, h):
     assert len(shop.calls) == 4
     await h.advance("1m")
     assert len(shop.calls) == 5
+
+
+@pytest.mark.parametrize(
+    ("job", "seconds"), [("limited", [0, 0, 60, 60, 120]), ("permitted", [0, 0, 0, 60.001, 60.001])]
+)
+async def test_a_long_advance_stops_when_a_limit_lets_jobs_go(shop, h, job, seconds):
+    start, at = h.now, []
+    shop.calls = Times(lambda: at.append((h.now - start).total_seconds()))
+    for number in range(5):
+        await h.submit(job, {"number": str(number)})
+    await h.advance("1h")
+    assert at == seconds
+
+
+class Times(list):
+    """Calls this for each item that is appended."""
+
+    def __init__(self, call):
+        super().__init__()
+        self._call = call
+
+    def append(self, item):
+        super().append(item)
+        self._call()
 
 
 async def test_jobs_that_wait_for_a_permit_stay_in_work_and_keep_their_leases(shop, h):
@@ -306,6 +338,22 @@ async def test_a_job_that_never_ends_is_named(shop):
         await h.submit(shop.sync_order, Order(number="1"))
         with pytest.raises(Stuck, match=r"After 0\.05 s of real time, these jobs are still in work: sync_order '1'\."):
             await h.settle()
+
+
+async def test_a_thread_that_never_ends_is_named():
+    app, end = App(), threading.Event()
+
+    @app.job(key="number")
+    def hang(order: Order) -> None:
+        end.wait()
+
+    try:
+        async with Harness(app, limit=0.05) as h:
+            await h.submit(hang, Order(number="1"))
+            with pytest.raises(Stuck, match=r"still in work: hang '1'\.$"):
+                await h.settle()
+    finally:
+        end.set()
 
 
 async def test_a_job_that_comes_again_and_again_is_named(shop):

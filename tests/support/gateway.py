@@ -44,7 +44,7 @@ from holdfast.installed import installed_features
 from holdfast.sqlite import Database
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.wiring import open_system
-from holdfast.wiring.system import FRAME_COLLECTIONS
+from holdfast.wiring.features import FRAME_COLLECTIONS
 from tests.support.clock import ManualClock, SettableClock
 from tests.support.letters import whole_letters
 from tests.support.settings import Settings

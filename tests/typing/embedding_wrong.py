@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast import Holdfast, Submission
+from holdfast.testing import Harness
 from tests.typing.embedding import Invoice, Order, Pdf, issue_invoice
 
 
@@ -14,4 +15,10 @@ async def main(hold: Holdfast, order: Order, invoice: Invoice) -> None:
     text: str = await hold.result(receipt)  # type: ignore[arg-type]
     await hold.result(receipt, timeout=[])  # type: ignore[call-overload]
     await hold.result("1")  # type: ignore[call-overload]
+    print(text)
+
+
+async def test(h: Harness, order: Order, invoice: Invoice) -> None:
+    await h.submit(issue_invoice, order)  # type: ignore[misc]
+    text: str = await h.result(await h.submit(issue_invoice, invoice))  # type: ignore[arg-type]
     print(text)

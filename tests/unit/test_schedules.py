@@ -5,14 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from holdfast import App, Collection
 from holdfast.contracts.errors import ConfigurationError, NotFound
 from holdfast.contracts.schedules import SCHEDULES, Schedule, Tick
 from holdfast.engine import schedules as engine_schedules
 from holdfast.engine.schedules import LATE, MOST_AT_ONCE, Schedules
 from holdfast.telemetry import events
+from holdfast.wiring import open_system
 from tests.support.clock import START, ManualClock
 from tests.support.gateway import assembled
 from tests.support.schedules import Ticking, ticks_of
+from tests.support.settings import Settings
 from tests.support.waiting import eventually
 
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -328,3 +331,11 @@ async def test_a_workload_that_cannot_be_a_schedule_is_refused(mistake):
             both = [workload, Ticking(every=HOUR)]
         with pytest.raises(ConfigurationError, match="Schedule 'nightly'"):
             Schedules(gateway.store, gateway.intake, gateway.clock, both)
+
+
+async def test_a_collection_with_the_name_of_ours_is_refused(tmp_path):
+    workload = Ticking(every=MINUTE)
+    workload.collections = (Collection(SCHEDULES, key="number"),)
+    with pytest.raises(ConfigurationError, match="nightly: schedules is a collection of Holdfast itself"):
+        async with open_system(Settings(holdfast_data=tmp_path), App([workload])):
+            pass

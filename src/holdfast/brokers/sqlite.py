@@ -150,7 +150,12 @@ _PRESENT: Final = """
 SELECT json_group_array(job_id) FROM queue_jobs WHERE queue = :queue AND job_id IN (SELECT value FROM json_each(:ids))
 """
 
-_DEPTH: Final = "SELECT state, count(*) FROM queue_jobs WHERE queue = ? GROUP BY state"
+# Each count reads a partial index, and stops at the limit. SQLite takes -1 for no limit.
+_DEPTH: Final = """
+SELECT (SELECT count(*) FROM (SELECT 1 FROM queue_jobs WHERE queue = :queue AND state = 'ready' LIMIT :most)),
+       (SELECT count(*) FROM (SELECT 1 FROM queue_jobs WHERE queue = :queue AND state = 'delayed' LIMIT :most)),
+       (SELECT count(*) FROM (SELECT 1 FROM queue_jobs WHERE queue = :queue AND state = 'leased' LIMIT :most))
+"""
 
 _PAUSE: Final = "INSERT INTO queue_settings VALUES ('paused:' || ?, 'yes') ON CONFLICT DO NOTHING"
 _PAUSE_BECAUSE: Final = "INSERT INTO queue_settings VALUES ('paused-because:' || ?, ?) ON CONFLICT DO NOTHING"
@@ -252,6 +257,11 @@ class SqliteBroker:
 
     async def settle(self, acknowledgements: Sequence[Acknowledgement]) -> None:
         """See :meth:`holdfast.contracts.ports.Broker.settle`."""
+        for queue in await self._write(lambda connection: self.acknowledge(connection, acknowledgements)):
+            self.added(queue)
+
+    def acknowledge(self, connection: sqlite3.Connection, acknowledgements: Sequence[Acknowledgement]) -> set[str]:
+        """See :meth:`holdfast.sqlite.database.Outbox.acknowledge`."""
         ended, again = [], []
         for each in acknowledgements:
             lease = (each.delivery.queue, each.delivery.job_id, each.delivery.token)
@@ -260,15 +270,11 @@ class SqliteBroker:
             else:
                 ended.append(lease)
 
-        def work(connection: sqlite3.Connection) -> None:
-            if ended:
-                connection.execute(_REMOVE_LEASED, {"rows": to_json(ended)})
-            if again:
-                connection.execute(_RELEASE, {"rows": to_json(again), "now": self._database.now()})
-
-        await self._write(work)
-        for queue in {row[0] for row in again}:
-            self.added(queue)
+        if ended:
+            connection.execute(_REMOVE_LEASED, {"rows": to_json(ended)})
+        if again:
+            connection.execute(_RELEASE, {"rows": to_json(again), "now": self._database.now()})
+        return {row[0] for row in again}
 
     async def renew(self, deliveries: Sequence[Delivery], lease: timedelta) -> list[Delivery]:
         """See :meth:`holdfast.contracts.ports.Broker.renew`."""
@@ -309,14 +315,15 @@ class SqliteBroker:
         del queue, after
         return History()
 
-    async def depth(self, queue: str) -> Depth:
+    async def depth(self, queue: str, *, most: int | None = None) -> Depth:
         """See :meth:`holdfast.contracts.ports.Broker.depth`."""
+        limits = {"queue": queue, "most": -1 if most is None else most}
 
         def work(connection: sqlite3.Connection) -> Depth:
-            states = dict(connection.execute(_DEPTH, (queue,)).fetchall())
+            ready, delayed, leased = connection.execute(_DEPTH, limits).fetchone()
             paused = bool(one(connection, _PAUSED, {"queue": queue}))
             why = one(connection, _PAUSED_BECAUSE, {"queue": queue})
-            return Depth(states.get("ready", 0), states.get("delayed", 0), states.get("leased", 0), paused, why)
+            return Depth(ready, delayed, leased, paused, why)
 
         return await self._read(work)
 

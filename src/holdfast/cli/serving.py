@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -197,9 +196,6 @@ def _serve(settings: Settings, app: str | None, part: _Part, *, json: bool) -> N
     workloads = app_of(app)
 
     def ready(address: str | None) -> None:
-        # What was made until now stays: a collection of garbage need not look at it while requests wait (I18).
-        gc.collect()
-        gc.freeze()
         if part.lifeline is not None:
             tell_ready(part.lifeline)
             return

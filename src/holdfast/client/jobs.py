@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from holdfast.contracts.times import Duration, duration, duration_ms
 
 from .content import Data, as_object, json_bytes, part, query_of
-from .errors import JobCancelled, JobExpired, JobFailed, Refused, TooManyRequests, Unavailable, Unreachable
+from .errors import Conflict, JobCancelled, JobExpired, JobFailed, Refused, TooManyRequests, Unavailable, Unreachable
 from .exchange import Exchange
 from .lists import in_batches, pages
 from .steps import Emit, Items, Request, Steps, Wait
@@ -19,6 +19,7 @@ from .views import Cancelled, Job, JobState
 LONGEST_POLL: Final = 30.0
 """How many seconds one request waits for the end of a job."""
 _SHORTEST_POLL: Final = 1.0
+_TOO_LATE: Final = "TOO_LATE"
 """A gateway that answers at once, although the job has not ended, is not asked more often than this."""
 
 
@@ -116,8 +117,14 @@ class JobVerbs:
         return pages(self._exchange, _jobs(workload), query, JobState.read)
 
     def cancel(self, job: Reference) -> Steps[Cancelled]:
-        """Cancel a job. Raises :class:`Conflict` if it is too late."""
-        document = yield from self._exchange.json(Request(method="POST", path=f"{_job(*_names(job))}/cancel"))
+        """Cancel a job. The answer is false if it is too late: the job has ended, or cannot be stopped any more."""
+        workload, key = _names(job)
+        try:
+            document = yield from self._exchange.json(Request(method="POST", path=f"{_job(workload, key)}/cancel"))
+        except Conflict as refused:
+            if refused.code != _TOO_LATE:
+                raise
+            return Cancelled(workload=workload, key=key, state="too_late")
         return Cancelled.read(document)
 
     def events(self, job: Reference, timeout: Duration | None = None) -> Items[JobState]:

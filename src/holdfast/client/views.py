@@ -185,11 +185,14 @@ class JobState(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled(View):
-    """``cancelled``: the job will not run. ``stopping``: it runs, and was asked to stop."""
+    """``cancelled``: the job will not run. ``stopping``: it runs, and was asked to stop. Only ``too_late`` is false."""
 
     workload: str
     key: str
     state: str
+
+    def __bool__(self) -> bool:
+        return self.state != "too_late"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

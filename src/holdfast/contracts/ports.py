@@ -63,7 +63,7 @@ class Ledger(Protocol):
 
     @property
     def publishes(self) -> bool:
-        """Whether :meth:`record` puts new entries into the queue itself."""
+        """Whether the queue is in the same file: ``record`` publishes new entries, and ``settle`` acknowledges."""
         ...
 
     async def record(self, entries: Sequence[NewEntry]) -> list[Recorded]:
@@ -119,7 +119,8 @@ class Ledger(Protocol):
         are folded in order. Raises :class:`EffectRefused` if an effect can never be applied, or
         :class:`StoreContended` if another transaction holds what it would write. Then nothing of the batch was
         written, and the engine settles its jobs one by one. ``Proceed`` does not end the lease: another transition
-        follows.
+        follows. A store that shares its transactions with the queue (:attr:`publishes`) acknowledges the deliveries of
+        the settlements that it writes, in the same transaction.
         """
         ...
 
@@ -364,8 +365,8 @@ class Broker(Protocol):
         """
         ...
 
-    async def depth(self, queue: str) -> Depth:
-        """How many jobs wait, are delayed, are in work."""
+    async def depth(self, queue: str, *, most: int | None = None) -> Depth:
+        """How many jobs wait, are delayed, are in work. A count may stop at ``most``, so that it costs no more."""
         ...
 
     async def pause(self, queue: str, *, reason: str | None = None) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from .dead_letters import ReviewStatus
 from .effects import IGNORED_STALE, Effect
 from .ledger import Lease, Status
+from .queues import Acknowledgement
 
 OVERDUE: Final = "overdue"
 """The note on a job that must not proceed, because its deadline has passed."""
@@ -146,11 +147,12 @@ Transition = Accept | Publish | AskToStop | Ending
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """A transition of a job whose lease we hold."""
+    """A transition of a job whose lease we hold, and what the queue does with its delivery, if it had one."""
 
     workload: str
     lease: Lease
     transition: Ending | Proceed
+    acknowledgement: Acknowledgement | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class Maintenance:
 
         A long queue probably still has the jobs, and sweeping must not become its main work: then a few each round.
         """
-        backlog = (await self._broker.depth(workload.queue)).ready > _LONG_QUEUE
+        backlog = (await self._broker.depth(workload.queue, most=_LONG_QUEUE + 1)).ready > _LONG_QUEUE
         size = _SWEEP_SOME if backlog else _SWEEP_BATCH
         while due := await self._store.due(workload.name, size, again_after=self._again_after):
             crash_point("maintenance.swept")

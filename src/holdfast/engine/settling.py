@@ -153,7 +153,11 @@ class Settler(GroupCommit[RunningJob]):
 
     async def _settle(self, batch: Sequence[RunningJob]) -> list[tuple[RunningJob, Settled]]:
         """Settle; repeat while the store is away. Settling twice is safe: the fence lets only one write (I4)."""
-        settlements = [Settlement(self._workload.name, job.lease, job.transition) for job in batch if job.transition]
+        settlements = [
+            Settlement(self._workload.name, job.lease, job.transition, self._with_the_ledger(job))
+            for job in batch
+            if job.transition
+        ]
         wait = _FIRST_WAIT
         while True:
             try:
@@ -167,12 +171,20 @@ class Settler(GroupCommit[RunningJob]):
 
     # --- the queue ----------------------------------------------------------------------------------------
 
+    def _with_the_ledger(self, job: RunningJob) -> Acknowledgement | None:
+        """What the ledger's own commit does with the delivery, if the queue is in the same file."""
+        if job.delivery is None or not self._store.publishes:
+            return None
+        # Such a queue keeps no finished jobs, so it needs no result.
+        done = isinstance(job.transition, Complete)
+        return Acknowledgement(job.delivery, Finished() if done else self._handling(job))
+
     async def _acknowledge(self, settled: Sequence[tuple[RunningJob, Settled]]) -> None:
         """Acknowledge in the queue. A queue that is away delivers again, and the claim finds the job settled."""
         acknowledgements = [
-            Acknowledgement(job.delivery, self._handling(job, answer))
+            Acknowledgement(job.delivery, self._handling(job, answer.note))
             for job, answer in settled
-            if job.delivery is not None and answer.status is not None
+            if job.delivery is not None and answer.status is not None and not self._store.publishes
         ]
         if not acknowledgements:
             return
@@ -181,10 +193,10 @@ class Settler(GroupCommit[RunningJob]):
         except BrokerUnavailable as error:
             emit(events.QUEUE_UNAVAILABLE, where="settle", queue=self._workload.queue, reason=error.message)
 
-    def _handling(self, job: RunningJob, answer: Settled) -> Handling:
+    def _handling(self, job: RunningJob, note: str | None = None) -> Handling:
         match job.transition:
             case Complete(result=result):
-                return Finished(result_text(noted_result(result, answer.note)))
+                return Finished(result_text(noted_result(result, note)))
             case RetryLater(after=after, code=code, message=message, traceback=traceback):
                 data = body_at_attempt(self._workload, job.claim.body, job.claim.attempt + 1)
                 return Again(after, data, f"{code}: {message}", traceback)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
-from holdfast.contracts.queues import QueueJob
+from holdfast.contracts.queues import Acknowledgement, QueueJob
 
 from .executors import Executor, InlineExecutor, ThreadExecutor, Work
 
@@ -29,8 +29,12 @@ class Outbox(Protocol):
         """Publish the jobs inside the transaction that the caller has open."""
         ...
 
+    def acknowledge(self, connection: sqlite3.Connection, acknowledgements: Sequence[Acknowledgement]) -> set[str]:
+        """Finish or return deliveries inside the transaction. Returns the queues that have jobs to deliver again."""
+        ...
+
     def added(self, queue: str) -> None:
-        """Wake the takers that wait for jobs. Call this once the transaction of ``add`` is committed."""
+        """Wake the takers that wait for jobs. Call this once the transaction is committed."""
         ...
 
 

@@ -14,16 +14,14 @@ from holdfast.sqlite.database import one
 _NEXT: Final = """
 SELECT min(at) FROM (
     SELECT due_at AS at FROM queue_jobs WHERE state IN ('delayed', 'leased')
-    UNION ALL SELECT not_before FROM ledger_entries WHERE status IN ('received', 'failed')
     UNION ALL SELECT deadline FROM ledger_entries WHERE status IN ('received', 'failed')
-    UNION ALL SELECT lease_until FROM ledger_entries WHERE status = 'processing'
-    UNION ALL SELECT value ->> 0 FROM queue_settings WHERE name LIKE 'limiter:%'
-        AND EXISTS (SELECT 1 FROM queue_jobs WHERE state = 'ready' AND queue = substr(name, 9))
+    UNION ALL SELECT s.value ->> 0 FROM queue_settings AS s JOIN queue_jobs AS q ON s.name = 'limiter:' || q.queue
+        WHERE q.state = 'ready'
     UNION ALL SELECT free_at FROM queue_turns WHERE :waiting
 )
 WHERE at > :now
 """
-"""A job or a lease in the queue; a retry, a deadline or a lease in the ledger; a rate limit; a permit."""
+"""A delayed job, a retry or a lease in the queue; a deadline in the ledger; the end of a rate's window; a permit."""
 
 
 async def next_instant(

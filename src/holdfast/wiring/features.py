@@ -7,16 +7,22 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.config import Settings
 from holdfast.contracts.app import App
 from holdfast.contracts.entries import OWNER
 from holdfast.contracts.errors import ConfigurationError, message_of
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.schedules import SCHEDULE_COLLECTIONS
+from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import Workload
+from holdfast.engine.tracebacks import place_of
 from holdfast.feature import Feature, NotSetUp, Parts, Services
 from holdfast.installed import feature_lack, require_libraries
+
+FRAME_COLLECTIONS: Final = (*TENANT_COLLECTIONS, *SCHEDULE_COLLECTIONS)
+"""The collections that belong to no workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,8 @@ def _built(feature: Feature[Any], settings: Settings, services: Services) -> Bui
 def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[Any], ...]:
     """The workloads of all features, and the user's own: their names and queues must differ.
 
+    A collection that has the name of one of ours is refused.
+
     Tenants may submit jobs of the user's own workloads, and list their jobs: an index finds these by their tenant.
     """
     for each in app.workloads if app else ():
@@ -70,7 +78,14 @@ def workloads_of(built: Mapping[str, Built], app: App | None) -> tuple[Workload[
             yield from each.parts.workloads if each.parts is not None else ()
         yield from app.workloads if app else ()
 
-    return App([*all_of_them()]).workloads
+    everything = App([*all_of_them()]).workloads
+    ours = {each.name for each in FRAME_COLLECTIONS}
+    for workload in everything:
+        for collection in workload.collections:
+            if collection.name in ours:
+                message = f"{workload.name}: {collection.name} is a collection of Holdfast itself; choose another name."
+                raise ConfigurationError(message)
+    return everything
 
 
 def load_app(reference: str, folders: Sequence[Path] = (), *, written: str | None = None) -> App:
@@ -89,11 +104,11 @@ def load_app(reference: str, folders: Sequence[Path] = (), *, written: str | Non
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        message = f"{written}: there is no module {error.name!r} here or on the Python path."
+        message = f"{written}: there is no module {error.name!r} here or on the Python path{_place(error)}."
         raise ConfigurationError(message) from error
     except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {scrub(message_of(error))}"
-        message = f"{written}: importing {module_name!r} failed: {why}"
+        message = f"{written}: importing {module_name!r} failed: {why}{_place(error)}"
         raise ConfigurationError(message) from error
     found = getattr(module, attribute, None)
     if found is None:
@@ -103,3 +118,8 @@ def load_app(reference: str, folders: Sequence[Path] = (), *, written: str | Non
         message = f"{written}: {attribute!r} is a {type(found).__name__}, not a holdfast.App."
         raise ConfigurationError(message)
     return found
+
+
+def _place(error: BaseException) -> str:
+    place = place_of(error)
+    return "" if place is None else f" ({place})"

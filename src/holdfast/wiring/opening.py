@@ -36,8 +36,8 @@ from holdfast.sqlite.database import files_of
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.telemetry import emit, events
 
-from .features import build, workloads_of
-from .system import FRAME_COLLECTIONS, Cluster, System, connect, plain_lists
+from .features import FRAME_COLLECTIONS, build, workloads_of
+from .system import Cluster, System, connect, plain_lists
 
 DATABASE_FILE: Final = "holdfast.db"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO

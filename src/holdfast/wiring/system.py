@@ -18,8 +18,7 @@ from holdfast.api.wrong_keys import WrongKeys
 from holdfast.config import Settings
 from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.ports import Ambient, Broker, Store
-from holdfast.contracts.schedules import SCHEDULE_COLLECTIONS
-from holdfast.contracts.tenants import TENANT_COLLECTIONS, TenantLimits
+from holdfast.contracts.tenants import TenantLimits
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.execution import ExecutionOptions
@@ -33,14 +32,11 @@ from holdfast.feature import Services
 from holdfast.installed import cluster_lack
 from holdfast.worker import Worker
 
-from .features import Built
+from .features import FRAME_COLLECTIONS, Built
 
 if TYPE_CHECKING:
     from holdfast.brokers.bullmq import BullmqBroker, RedisLists
     from holdfast.stores.mongo import MongoStore
-
-FRAME_COLLECTIONS: Final = (*TENANT_COLLECTIONS, *SCHEDULE_COLLECTIONS)
-"""The collections that belong to no workload."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,13 @@ class Steering:
         await broker.pause(QUEUE)
         assert await broker.depth(QUEUE) == Depth(1, 0, 0, paused=True)
 
+    async def test_a_count_may_stop_early_and_never_says_too_little(self, broker):
+        await broker.publish(QUEUE, [job(f"j{number}") for number in range(7)])
+
+        assert (await broker.depth(QUEUE)).ready == 7
+        assert 5 <= (await broker.depth(QUEUE, most=5)).ready <= 7
+        assert (await broker.depth(QUEUE, most=20)).ready == 7
+
     async def test_the_first_reason_of_a_pause_stays(self, broker):
         await broker.pause(QUEUE)
         await broker.pause(QUEUE, reason="The account is suspended.")

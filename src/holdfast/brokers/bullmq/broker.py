@@ -292,8 +292,9 @@ class BullmqBroker:
 
     # --- steering -----------------------------------------------------------------------------------------
 
-    async def depth(self, queue: str) -> Depth:
-        """See :meth:`holdfast.contracts.ports.Broker.depth`."""
+    async def depth(self, queue: str, *, most: int | None = None) -> Depth:
+        """See :meth:`holdfast.contracts.ports.Broker.depth`. Redis knows the sizes of its sets, without counting."""
+        del most
         keys = self._keys(queue)
         answer = await self._link.run(self._scripts.depth, keys.named(*_DEPTH_KEYS), [PAUSED_BECAUSE])
         ready, delayed, active, paused, why = answer

@@ -339,7 +339,8 @@ _KNOWN_QUEUE: Final = "SELECT value FROM store_facts WHERE name = 'queue'"
 _REMEMBER_QUEUE: Final = "INSERT INTO store_facts VALUES ('queue', ?) ON CONFLICT DO UPDATE SET value = excluded.value"
 
 _QUEUE_LOST: Final = (
-    "UPDATE ledger_entries SET due_at = :now WHERE status IN ('received', 'failed')",
+    # Every entry that waits has a due_at: the partial index holds them, and no settled entry is read.
+    "UPDATE ledger_entries SET due_at = :now WHERE due_at IS NOT NULL AND status IN ('received', 'failed')",
     "UPDATE dead_letters SET published = 0 WHERE review_status = 'pending'",
     # A queue that was restored from an older copy may hold letters that were removed from the lost queue.
     "UPDATE dead_letters SET published = 1 WHERE review_status IN ('replayed', 'closed')",

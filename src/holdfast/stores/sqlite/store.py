@@ -119,8 +119,25 @@ class SqliteStore:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled]:
         """See :meth:`holdfast.contracts.ports.Ledger.settle`."""
-        now = self._database.now
-        return await self._database.write(lambda c: settle(c, now(), self._grace, self._tables, settlements))
+        again: set[str] = set()
+
+        def work(connection: sqlite3.Connection) -> list[Settled]:
+            answers = settle(connection, self._database.now(), self._grace, self._tables, settlements)
+            if self._outbox is not None:
+                written = [
+                    settlement.acknowledgement
+                    for settlement, answer in zip(settlements, answers, strict=True)
+                    if settlement.acknowledgement is not None and not answer.stale
+                ]
+                if written:
+                    again.update(self._outbox.acknowledge(connection, written))
+            return answers
+
+        settled = await self._database.write(work)
+        if self._outbox is not None:
+            for queue in again:
+                self._outbox.added(queue)
+        return settled
 
     async def due(self, workload: str, limit: int, *, again_after: timedelta) -> list[DueEntry]:
         """See :meth:`holdfast.contracts.ports.Ledger.due`."""
