@@ -24,6 +24,7 @@ from holdfast import (
     PermanentError,
     RateLimit,
     Reject,
+    Retry,
     Snooze,
     SyncContext,
     Tick,
@@ -156,6 +157,8 @@ async def test_the_function_itself_can_be_called():
         (int, 5, {"value": 5}),
         (list[Pdf], [Pdf(pages=1)], {"value": [{"pages": 1}]}),
         (Pdf | None, None, None),
+        (Pdf | Snooze, Pdf(pages=3), {"pages": 3}),
+        (Pdf | int | Outcome, 5, {"value": 5}),
     ],
     ids=str,
 )
@@ -189,6 +192,14 @@ async def test_an_outcome_is_an_outcome():
         return Snooze(timedelta(seconds=3))
 
     assert await handled(work) == Snooze(timedelta(seconds=3))
+
+
+def test_the_waits_of_outcomes_are_durations_as_all_others():
+    assert Snooze("1h", "closed") == Snooze(timedelta(hours=1), "closed") == Snooze(3600, "closed")
+    assert Retry("BUSY", "later", after="5s") == Retry("BUSY", "later", after=timedelta(seconds=5))
+    assert Retry("BUSY", after=timedelta(seconds=-1)).after == timedelta(seconds=-1)
+    with pytest.raises(ValueError, match="'soon' is not a duration"):
+        Snooze("soon")
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
