@@ -16,6 +16,7 @@ from holdfast import (
     Context,
     Done,
     ExponentialBackoff,
+    InvalidContent,
     Job,
     JobFunction,
     ListedDelays,
@@ -30,6 +31,7 @@ from holdfast import (
     Tick,
     Workload,
 )
+from holdfast.embedding.steps import data_of
 from tests.support.clock import START
 
 
@@ -321,6 +323,15 @@ def test_a_version_that_is_none_breaks_the_contract(version):
 def test_a_body_that_is_no_object_breaks_the_contract(body):
     with pytest.raises(ValidationError):
         versioned(2, {1: dict}).read(body)
+
+
+def test_a_mapping_that_names_its_version_is_brought_to_this_version():
+    workload = versioned(2, {1: lambda old: {"number": old["no"]}})
+
+    assert data_of(workload, {"$version": 1, "no": "7"}) == Invoice(number="7")
+    assert data_of(workload, {"number": "7"}) == Invoice(number="7")
+    with pytest.raises(InvalidContent, match="payload version 3"):
+        data_of(workload, {"$version": 3, "number": "7"})
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
