@@ -16,10 +16,10 @@ from typing import Any
 from bench import email
 from bench.machine import machine
 
-from . import queues, report, system
+from . import ledger, queues, report, system
 from .places import Place, a_place
 
-_PARTS = ("system", "queues", "emails")
+_PARTS = ("system", "queues", "ledger", "emails")
 
 
 def main() -> int:
@@ -49,6 +49,10 @@ def _measure(arguments: argparse.Namespace, place: Place, folder: Path) -> dict[
     if "queues" in arguments.only:
         node = figures["versions"]["node"] is not None
         figures["queues"] = queues.race(place, jobs=arguments.jobs, runs=arguments.runs, node=node, tell=_tell)
+    if "ledger" in arguments.only:
+        figures["ledger"] = ledger.measure(
+            place, events=arguments.jobs, runs=arguments.rounds, against=arguments.against, tell=_tell
+        )
     if "emails" in arguments.only:
         figures["emails"] = _emails(place, folder, email.Plan(emails=arguments.emails, backlog=arguments.backlog))
     return figures
@@ -78,7 +82,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--backlog", type=int, default=10_000, help="emails that wait when ten others come (default 10,000)"
     )
-    parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="the gateway, the queue, or emails")
+    parser.add_argument("--only", choices=_PARTS, nargs="+", default=_PARTS, help="some of the parts")
+    parser.add_argument(
+        "--against", type=Path, help="a checkout of another version, which takes turns with this one (ledger)"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     return parser.parse_args()
 

@@ -34,6 +34,8 @@ def show(figures: Figures, *, connections: int) -> None:
         _show_system(console, figures["system"], connections)
     if "queues" in figures:
         _show_queues(console, figures["queues"])
+    if "ledger" in figures:
+        _show_ledger(console, figures["ledger"])
     if "emails" in figures:
         email_report.show(console, figures["emails"])
 
@@ -118,6 +120,27 @@ def _show_queues(console: Console, queues: Figures) -> None:
         f"one Redis. Jobs of about 500 bytes that do nothing, the last {KEEP:,} completed ones kept, for all alike. "
         "One process each; the clock starts when it is warm and connected, and stops when Redis has finished the "
         "last job. us/job is processor time."
+    )
+    console.print(table)
+
+
+def _show_ledger(console: Console, ledger: Figures) -> None:
+    table = Table(title="The ledger alone", title_justify="left", caption_justify="left")
+    for column in ("what", "mongod us/event", "range", "client us/event", "commands of a batch"):
+        table.add_column(column, justify="left" if column.startswith(("what", "commands")) else "right")
+    for version, steps in ledger.items():
+        for step, run in steps.items():
+            known = run["mongod_us"] is not None
+            table.add_row(
+                f"{step} ({version})",
+                f"{run['mongod_us']:.0f}" if known else "unknown",
+                f"{run['lowest']:.0f} to {run['highest']:.0f}" if known else "",
+                f"{run['client_us']:.0f}",
+                ", ".join(f"{name} {count:g}" for name, count in run["commands"].items()),
+            )
+    table.caption = (
+        f"Processor time, medians. Courier events of about 500 bytes in batches of {BATCH}, one batch after another, "
+        "without a queue and an API: what does not depend on how busy the machine is."
     )
     console.print(table)
 

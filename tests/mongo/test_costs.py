@@ -6,14 +6,18 @@ The server's own profiler counts them. It sees every command on the database of 
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
+from pymongo import AsyncMongoClient
+from pymongo.monitoring import CommandListener
 
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.ledger import Lease, QueuePlaces, Status
 from holdfast.contracts.queries import EntryQuery, Page, RecordQuery
 from holdfast.contracts.transitions import RetryLater
-from tests.mongo.steps import DAY, LABELS, a_parcel, an_event, done, settlement
+from holdfast.features.courier.workload import Courier
+from tests.mongo.steps import DAY, LABELS, Parcels, a_parcel, an_event, done, moved, settlement
 
 LONG_BACKLOG = 3_000
 
@@ -62,6 +66,64 @@ async def test_a_batch_with_effects_takes_a_handful_of_commands_however_large_it
     assert await database.parcel_rooms.count_documents({}) == 256
 
 
+async def test_records_that_are_new_and_records_that_change_are_two_commands_in_any_order(parcels, commands_of):
+    await parcels.record([a_parcel(f"k{n}") for n in range(40)])
+    claims = await parcels.claim("parcels", [f"id-k{n}" for n in range(40)], worker="w", lease=DAY, max_attempts=5)
+    await parcels.apply([Upsert("parcel_rooms", f"r{n}", {"n": n}) for n in range(0, 40, 2)])
+    endings = [
+        settlement(claim, done(Upsert("parcel_rooms", f"r{n}", {"n": -n})), "parcels") for n, claim in enumerate(claims)
+    ]
+
+    _, commands = await commands_of(parcels.settle(endings))
+
+    written = [each for each in commands if each["ns"].endswith("parcel_rooms") and each["op"] in {"insert", "update"}]
+    inserts = [each["ninserted"] for each in written if each["op"] == "insert"]
+    assert inserts == [20]
+    assert sum(each.get("nModified", 0) for each in written) == 20
+    assert (await parcels.get("parcel_rooms", "r7"))["n"] == -7
+    assert (await parcels.get("parcel_rooms", "r8"))["n"] == -8
+
+
+class Sent(CommandListener):
+    """The names of the commands that the driver sent, without those of the heartbeat."""
+
+    def __init__(self):
+        self._names = []
+
+    def started(self, event):
+        if event.command.get(event.command_name) != "holdfast_processes":
+            self._names.append(event.command_name)
+
+    def succeeded(self, event):
+        pass
+
+    def failed(self, event):
+        pass
+
+    def take(self):
+        names, self._names = self._names, []
+        return names
+
+
+async def test_a_batch_of_a_worker_takes_eight_commands_however_large_it_is(make_store, monkeypatch):
+    sent = Sent()
+    monkeypatch.setattr(
+        "holdfast.stores.mongo.link.AsyncMongoClient", partial(AsyncMongoClient, event_listeners=[sent])
+    )
+    store = make_store()
+    await store.open()
+    await store.apply([moved(f"shp-{n}") for n in range(0, 50, 2)])
+    await store.record([an_event(f"k{n}") for n in range(50)])
+    sent.take()
+
+    claims = await store.claim("courier", [f"id-k{n}" for n in range(50)], worker="w", lease=DAY, max_attempts=5)
+    assert sent.take() == ["update", "find"]
+    await store.settle([settlement(claim, done(moved(f"shp-{n}"))) for n, claim in enumerate(claims)])
+
+    # Every second shipment is new. If all are new, or none, there is one command less.
+    assert sent.take() == ["find", "find", "insert", "update", "update", "commitTransaction"]
+
+
 async def test_queue_places_are_found_without_a_scan(parcels, commands_of):
     jobs = [a_parcel(f"a{n}", fairness_key="a", priority=n) for n in range(LONG_BACKLOG)]
     jobs += [a_parcel(f"b{n}", fairness_key="b", priority=n) for n in range(5)]
@@ -100,6 +162,32 @@ async def test_the_progress_of_many_jobs_is_one_write(parcels, commands_of):
     assert {each["planSummary"] for each in commands} <= {"IDHACK", "IXSCAN { _id: 1 }", "EXPRESS_IXSCAN { _id: 1 }"}
     assert sum(each["nModified"] for each in commands) == 100
     assert sum(each.get("keysUpdated", 0) for each in commands) == 0
+
+
+@pytest.mark.parametrize("workload", ["courier", "parcels"])
+async def test_a_sweep_reads_only_what_it_returns_however_many_jobs_wait(make_store, workload, commands_of):
+    """Nothing that maintenance does each second may grow with the backlog, with and without a ttl."""
+    store = make_store([Courier(), Parcels()])
+    await store.open()
+    await store.record([an_event(f"k{n}", workload=workload) for n in range(LONG_BACKLOG)])
+    await store.cancel(workload, ["id-k7", "id-k70"])
+    store.link.clock.skew = timedelta(minutes=5)
+
+    for call, returned in (
+        (store.overdue(workload, 100), 2),
+        (store.due(workload, 10, again_after=DAY), 10),
+        (store.unsettled(workload, ["id-k1"]), 1),
+        (store.letters_to_publish(workload, 10), 0),
+        (store.letters_to_unpublish(workload, 10), 0),
+        (store.detect_queue_reset("epoch"), None),
+        (store.prune(10), None),
+    ):
+        answer, commands = await commands_of(call)
+        assert returned is None or len(answer) == returned
+        for command in commands:
+            assert command.get("docsExamined", 0) <= 2 * (returned or 0), command
+            assert command.get("keysExamined", 0) <= 2 * (returned or 0) + 3, command
+        await store.link.database.drop_collection("system.profile")
 
 
 async def test_a_page_of_the_newest_reads_no_more_than_the_page(parcels, commands_of):

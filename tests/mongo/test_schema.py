@@ -94,7 +94,6 @@ async def test_a_ledger_from_before_there_were_fairness_keys_is_opened_and_then_
     await store.record([a_parcel("new", fairness_key="a", priority=3)])
     assert (await store.queue_places("parcels", ["a"])).ends == {"a": 3}
     assert await store.missing() == [
-        "The collection parcels_jobs has no index (deadline).",
         "The collection parcels_jobs has no index (openLane, priority).",
         "The collection parcels_jobs has no index (status, priority).",
         "The collection parcel_slips has no index (owner, at, slip).",
@@ -106,6 +105,27 @@ async def test_a_ledger_from_before_there_were_fairness_keys_is_opened_and_then_
     assert (await store.queue_places("parcels", ["a"])).ends == {"a": 3}
     (claim,) = await store.claim("parcels", ["id-old"], worker="w", lease=Parcels.ttl, max_attempts=5)
     assert claim.key == "old"
+
+
+async def test_an_index_that_nothing_uses_any_more_is_dropped_by_migrate(make_store, database):
+    store = make_store()
+    await store.open()
+    await store.record([an_event("old")])
+    await database.processed_events.drop_index("deadline_1")
+    await database.processed_events.create_index([("firstSeenAt", -1), ("_id", -1)])
+
+    opened = make_store()
+    await opened.open()
+    assert await opened.missing() == ["The collection processed_events has no index (deadline)."]
+    done = await opened.migrate()
+
+    assert done == [
+        "Created the index (deadline) of processed_events.",
+        "Dropped the index (firstSeenAt, _id) of processed_events: nothing uses it.",
+    ]
+    assert await opened.migrate() == []
+    found = await opened.find(EntryQuery(workload="courier"), Page(5))
+    assert [entry.key for entry in found.items] == ["old"]
 
 
 async def test_an_index_on_the_field_that_documents_expire_by_is_the_one_that_forgets_them(make_store, database):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pymongo import IndexModel
@@ -13,7 +14,7 @@ from holdfast.contracts.errors import ConfigurationError
 from holdfast.contracts.workload import Workload
 
 from .link import Collection, Document, Link
-from .schema import FACTS, VERSION, Index, wanted
+from .schema import FACTS, VERSION, Index, retired, wanted
 from .server import DUPLICATE_KEY
 
 _BUILD_SECONDS: Final = 3600.0
@@ -26,6 +27,7 @@ class Schema:
     def __init__(self, link: Link, workloads: Sequence[Workload[Any]], collections: Sequence[Kind] = ()) -> None:
         self._link = link
         self._wanted = wanted(workloads, collections)
+        self._retired = retired(workloads)
 
     @property
     def collections(self) -> Sequence[str]:
@@ -67,7 +69,13 @@ class Schema:
         for name in await self._collections() & self._wanted.keys():
             done += await self._drop_different(self._link.collection(name), self._wanted[name])
         lacking = await self._lacking()
-        return done + (await self._create(lacking) if lacking else [])
+        done += await self._create(lacking) if lacking else []
+        # Last, because a list that is read meanwhile needs either the old indexes or the new ones.
+        for name, indexes in (await self._left_over()).items():
+            for index in indexes:
+                await self._link.run(partial(_drop, self._link.collection(name), index.name))
+                done.append(f"Dropped the index {_describe(index)} of {name}: nothing uses it.")
+        return done
 
     async def missing(self) -> list[str]:
         """What is missing or different, one sentence each."""
@@ -124,6 +132,17 @@ class Schema:
             if absent:
                 lacking[name] = absent
         return lacking
+
+    async def _left_over(self) -> dict[str, list[Index]]:
+        """The collections that have indexes of an earlier version which nothing uses, with these indexes."""
+        present = await self._collections()
+        found = {}
+        for name in present & self._retired.keys():
+            there = await self._indexes(name)
+            old = [index for index in self._retired[name] if index.name in there.get(index.keys, {})]
+            if old:
+                found[name] = old
+        return found
 
     async def _indexes(self, name: str) -> dict[tuple[tuple[str, int], ...], dict[str, Document]]:
         """The options of the indexes, by their fields and their names. Two indexes may have the same fields."""

@@ -276,15 +276,23 @@ class _BsonFold(Fold):
     async def save(self, session: Session, name: str) -> None:
         """Write the changed records. A record that another transaction wrote meanwhile is a conflict."""
         record_collection, ids = self._record_collections[name], self._ids[name]
-        writes: list[InsertOne[Document] | ReplaceOne[Document] | DeleteOne] = []
-        jobs: list[str] = []
+        new: list[InsertOne[Document]] = []
+        changed: list[ReplaceOne[Document]] = []
+        jobs_of_new, jobs_of_changed = list[str](), list[str]()
         for key, encoded in self._encoded[name].items():
             if key not in self.records[name]:
                 continue
             whole: Any = RawBSONDocument(encoded)
-            writes.append(ReplaceOne({"_id": ids[key]}, whole) if key in ids else InsertOne(whole))
-            jobs.append(self._writers[name][key])
-        writes += [DeleteOne({"_id": identity}) for key, identity in ids.items() if key not in self.records[name]]
+            if key in ids:
+                changed.append(ReplaceOne({"_id": ids[key]}, whole))
+                jobs_of_changed.append(self._writers[name][key])
+            else:
+                new.append(InsertOne(whole))
+                jobs_of_new.append(self._writers[name][key])
+        deleted = [DeleteOne({"_id": identity}) for key, identity in ids.items() if key not in self.records[name]]
+        # Each record is written once, so the order does not matter. The driver sends neighbours of one kind together.
+        writes: list[InsertOne[Document] | ReplaceOne[Document] | DeleteOne] = [*new, *changed, *deleted]
+        jobs = [*jobs_of_new, *jobs_of_changed]
         if not writes:
             return
         try:

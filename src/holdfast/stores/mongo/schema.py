@@ -53,6 +53,9 @@ _RECORDS_LINGER: Final = timedelta(hours=1)
 _LETTERS_LINGER: Final = timedelta(hours=1)
 _ENTRIES_LINGER: Final = timedelta(hours=2)
 
+NEWEST_FIRST: Final = (("firstSeenAt", DESCENDING), ("_id", DESCENDING))
+"""The order of entries in a list."""
+
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _ENGINES_OWN: Final = (
     *("_id", "dueAt", "life", "mortal", "lane", "openLane", "proceeded", "withdrawn", "lettersUntil", "fingerprint"),
@@ -115,10 +118,9 @@ def _on(*fields: str, **options: Any) -> Index:  # noqa: ANN401 - the index's ow
     return Index(tuple((field, ASCENDING) for field in fields), **options)
 
 
-def _newest(*fields: str) -> Index:
-    """An index for listings that start with the newest entry."""
-    before = tuple((field, ASCENDING) for field in fields)
-    return Index((*before, ("firstSeenAt", DESCENDING), ("_id", DESCENDING)))
+def _newest(field: str) -> Index:
+    """An index for listings that start with the newest entry with this value."""
+    return Index(((field, ASCENDING), *NEWEST_FIRST))
 
 
 def label_field(workload: Workload[Any], label: str) -> str:
@@ -152,6 +154,11 @@ def wanted(workloads: Sequence[Workload[Any]], collections: Sequence[Kind] = ())
     return found
 
 
+def retired(workloads: Sequence[Workload[Any]]) -> dict[str, list[Index]]:
+    """Indexes that an earlier version made and that nothing uses any more. ``holdfast migrate`` drops them."""
+    return {entries_name(workload): [Index(NEWEST_FIRST)] for workload in workloads}
+
+
 def _record_indexes(collection: Kind) -> list[Index]:
     indexes = [_on(_check(collection.key), unique=True)]
     indexes += [_on(*map(_check, fields)) for fields in collection.indexes if fields != (collection.expires,)]
@@ -164,15 +171,19 @@ def _record_indexes(collection: Kind) -> list[Index]:
 
 
 def _entry_indexes(workload: Workload[Any]) -> list[Index]:
+    """As few as possible: every index makes each claim and each settlement dearer, also an index that stays the same.
+
+    A listing of all entries merges the listings of all states, so it needs no index of its own.
+    """
     waits = (("deadline", {"$exists": True}), ("status", {"$in": list(WAITING)}))
     return [
         _on("idempotencyKey", unique=True),
         _on("status", "updatedAt"),
         _on("expiresAt", sparse=True, linger=_ENTRIES_LINGER, beside=True),
         _on("dueAt", sparse=True),
-        *([_on("deadline", only=waits)] if workload.ttl is not None else []),
+        # Also without a ttl: a sender may cancel any job, and a cancelled job has a deadline.
+        _on("deadline", only=waits),
         *(_fairness_indexes() if has_fairness_key(workload) else []),
-        _newest(),
         _newest("status"),
         *(_newest(label_field(workload, label)) for label in workload.indexed_labels),
     ]

@@ -23,14 +23,14 @@ from .letters import Letters
 from .link import LONG, Document, Link, aggregated, rights_explained
 from .migrating import Schema
 from .recording import Recording
-from .schema import FACTS, SETTLED, has_fairness_key, label_field
+from .schema import FACTS, NEWEST_FIRST, SETTLED, has_fairness_key, label_field
 from .settling import Settling
 from .sweeping import Sweeping
 
 _PING: Final = 3.0
-_NEWEST_FIRST: Final = (("firstSeenAt", DESCENDING), ("_id", DESCENDING))
+_ANY_STATUS: Final = [status.value for status in Status]
 _BY_STATUS: Final[tuple[Document, ...]] = (
-    {"$match": {"status": {"$in": [status.value for status in Status]}}},
+    {"$match": {"status": {"$in": _ANY_STATUS}}},
     {"$group": {"_id": "$status", "entries": {"$sum": 1}}},
 )
 _LAST_OF_EACH: Final[tuple[Document, ...]] = (
@@ -167,9 +167,13 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
             key["$gte"], key["$lt"] = texts_with(query.key_prefix)
         if key:
             where["idempotencyKey"] = key
-        where |= newest("firstSeenAt", query.seen_after, query.seen_before, page.cursor)
+        span = newest("firstSeenAt", query.seen_after, query.seen_before, page.cursor)
+        if query.status is None and not query.labels and query.key is None:
+            where = _in_any_state(where, span)
+        else:
+            where |= span
         rows = await self.link.run(
-            lambda: collections.entries.find(where).sort(_NEWEST_FIRST).limit(page.limit + 1).to_list(), seconds=LONG
+            lambda: collections.entries.find(where).sort(NEWEST_FIRST).limit(page.limit + 1).to_list(), seconds=LONG
         )
         return slice_of(rows, page, partial(entry_of, collections.workload), partial(cursor_of, field="firstSeenAt"))
 
@@ -258,3 +262,13 @@ class MongoStore(Recording, Claiming, Settling, Sweeping, Letters):
         await self.link.run(
             lambda: facts.update_one({"_id": "ping"}, {"$set": {"value": True}}, upsert=True), seconds=_PING, patience=0
         )
+
+
+def _in_any_state(where: Document, span: Document) -> Document:
+    """The conditions for a list of all entries, by the index on the status: the server merges the lists of all states.
+
+    For that, each alternative must be one state and one range of time.
+    """
+    if not span:
+        return where | {"status": {"$in": _ANY_STATUS}}
+    return {"$or": [where | {"status": status} | each for status in _ANY_STATUS for each in span["$or"]]}
