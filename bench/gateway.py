@@ -34,7 +34,7 @@ def running(
 ) -> Iterator[Gateway]:
     """``holdfast <command>`` on a data folder, with default settings but for the secrets, a free port and ``settings``.
 
-    In a cluster, which ``settings`` name, the folder only gives the log a place beside it.
+    One source may send as fast as it can. In a cluster, which ``settings`` name, the folder only gives the log a place.
     """
     secret = secret or secrets.token_urlsafe(32)
     environment = {
@@ -43,6 +43,7 @@ def running(
         "API_PORT": "0",
         "OPERATOR_TOKEN": secrets.token_urlsafe(32),
         "COURIER_SECRETS": json.dumps({SOURCE: [secret]}),
+        "COURIER_REQUESTS_PER_SECOND": "1000000",  # the load has one source, and the limit of a source is no aim here
         "LOG_FORMAT": "json",
         **(settings or {}),
     }

@@ -31,6 +31,7 @@ from holdfast.config.field_types import (
     refuse,
 )
 from holdfast.config.secret_safety import WAY_OUT, fresh_secret, weakness
+from holdfast.contracts.entries import job_id_for
 from holdfast.contracts.errors import HoldfastError
 from holdfast.contracts.extras import install_command, missing_libraries
 from holdfast.contracts.files import (
@@ -42,9 +43,10 @@ from holdfast.contracts.files import (
     Stored,
     UploadTooLarge,
 )
-from holdfast.contracts.ledger import RecordedAs
+from holdfast.contracts.ledger import NewEntry, RecordedAs
 from holdfast.contracts.ports import Ambient, Broker, Clock, Ids, Records, Store
 from holdfast.contracts.tenants import TENANTS, Principal, Sender, TenantLimits, is_sender
+from holdfast.contracts.tracing import sent_labels
 from holdfast.contracts.workload import Workload
 from holdfast.engine.cancellation import Cancellation
 from holdfast.engine.intake import Intake, Receipt
@@ -79,6 +81,7 @@ __all__ = [
     "Intake",
     "MaybeInt",
     "Needs",
+    "NewEntry",
     "NotSetUp",
     "Parts",
     "Principal",
@@ -102,12 +105,14 @@ __all__ = [
     "host_only",
     "install_command",
     "is_sender",
+    "job_id_for",
     "listed",
     "lower",
     "missing_libraries",
     "path",
     "refuse",
     "refused",
+    "sent_labels",
     "weakness",
 ]
 

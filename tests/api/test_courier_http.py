@@ -26,9 +26,17 @@ from tests.api.courier_api import (
     AwayBroker,
     AwayStore,
     app_of,
+    courier_api,
     event,
     signed,
 )
+
+
+@pytest.fixture(params=[False, True], ids=["asgi", "shortcut"])
+async def api(tmp_path, request):
+    async with courier_api(tmp_path, shortcuts=request.param) as made:
+        yield made
+
 
 REFUSED_SIGNATURE = "The request is not signed by its source."
 
@@ -395,7 +403,7 @@ async def test_a_full_intake_answers_429_with_retry_after(api):
 
 
 async def test_an_unexpected_error_is_answered_without_internals_and_logged(api):
-    async def accept(*_, **__):
+    def begin(*_, **__):
         message = "token=hunter2secret at /secret/path"
         raise RuntimeError(message)
 
@@ -403,7 +411,7 @@ async def test_an_unexpected_error_is_answered_without_internals_and_logged(api)
     attach(exporter := lambda name, fields: emitted.append((name, fields)))
     body = json.dumps(event()).encode()
     try:
-        async with api.with_services(intake=SimpleNamespace(accept=accept)) as client:
+        async with api.with_services(intake=SimpleNamespace(begin=begin)) as client:
             response = await client.post(COURIER, content=body, headers=signed(body, x_request_id="find-me"))
     finally:
         detach(exporter)
@@ -413,7 +421,7 @@ async def test_an_unexpected_error_is_answered_without_internals_and_logged(api)
     assert name == "api.unexpected"
     assert fields["trace_id"] == "find-me"
     assert fields["error"] == "RuntimeError"
-    assert any(" in accept" in line for line in fields["traceback"])
+    assert any(" in begin" in line for line in fields["traceback"])
     assert "hunter2secret" not in json.dumps(fields)
 
 

@@ -36,7 +36,19 @@ PROTOCOL = {
     "on_response_complete",
     "send_400_response",
 }
-PROTOCOL_STATE = {"client", "cycle", "flow", "headers", "loop", "parser", "server_state", "transport", "url"}
+PROTOCOL_STATE = {
+    "client",
+    "cycle",
+    "expect_100_continue",
+    "flow",
+    "headers",
+    "loop",
+    "parser",
+    "pipeline",
+    "server_state",
+    "transport",
+    "url",
+}
 CYCLE_STATE = {
     "disconnected",
     "keep_alive",
@@ -60,7 +72,7 @@ def test_uvicorn_still_has_what_we_rely_on():
     assert set(dir(HttpToolsProtocol)) >= PROTOCOL
     assert attributes_set_in(HttpToolsProtocol) >= PROTOCOL_STATE
     assert attributes_set_in(RequestResponseCycle) >= CYCLE_STATE
-    assert attributes_set_in(FlowControl) >= {"read_paused"}
+    assert attributes_set_in(FlowControl) >= {"read_paused", "write_paused"}
     assert attributes_set_in(ServerState) >= {"default_headers"}
     assert {"startup", "shutdown", "capture_signals"} <= set(dir(uvicorn.Server))
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.contracts.admission import InvalidContent
+from holdfast.contracts.entries import new_entry
 from holdfast.contracts.times import isoformat
 from holdfast.features.courier.contract import CourierEvent, CourierIntake
 from holdfast.features.courier.intake import CourierAdmission
@@ -18,11 +19,17 @@ from tests.support.courier_documents import event_document, intake_document, pay
 NOW = datetime(2026, 2, 26, 12, 0, 1, 234567, tzinfo=UTC)
 META = SignatureMeta(algorithm="hmac-sha256", timestamp=1772107200, signature="hex-or-base64")
 CANARY = "sk_live_canary"
+LABELS = {"requestId": "req_1", "traceId": "of the request"}
 
 
 def admit(body, *, meta=META, trace_id="req_a1b2c3", received_at=NOW, retention=timedelta(days=30)) -> CourierEvent:
-    admission = CourierAdmission(Courier(CourierOptions(retention=retention)))
-    return admission.admit(body, meta=meta, trace_id=trace_id, received_at=received_at)
+    workload = Courier(CourierOptions(retention=retention))
+    entry = CourierAdmission(workload).admit(body, meta=meta, trace_id=trace_id, received_at=received_at, labels=LABELS)
+    event = workload.read(entry.body)
+    # The entry is the one that the general way makes of this event, byte for byte.
+    assert entry == new_entry(workload, event, labels=LABELS)
+    assert list(entry.labels) == list(new_entry(workload, event, labels=LABELS).labels)
+    return event
 
 
 def problems(body, **circumstances) -> dict[str, str]:

@@ -117,19 +117,27 @@ async def test_without_any_limit_everything_passes(ledger, clock):
     assert await sent(SenderLimits(ledger, clock, TenantLimits()), ACME) == 1_000
 
 
-@pytest.mark.parametrize(("count", "most", "error"), [("pending", 3, TooManyPending), ("stream", 2, TooManyStreams)])
-def test_what_is_open_is_limited_for_each_sender_and_free_again_at_its_end(limits, count, most, error):
-    one = getattr(limits, count)
-    held = [one(ACME) for _ in range(most)]
+def test_streams_are_limited_for_each_sender_and_free_again_at_their_end(limits):
+    held = [limits.stream(ACME) for _ in range(2)]
     for each in held:
         each.__enter__()
-    with pytest.raises(error), one(ACME):
+    with pytest.raises(TooManyStreams), limits.stream(ACME):
         pass
-    with one(OTHER):
+    with limits.stream(OTHER):
         pass
     held[0].__exit__(None, None, None)
-    with one(ACME):
+    with limits.stream(ACME):
         pass
+
+
+def test_pending_requests_are_limited_for_each_sender_and_free_again_at_their_end(limits):
+    for _ in range(3):
+        limits.begin_pending(ACME)
+    with pytest.raises(TooManyPending):
+        limits.begin_pending(ACME)
+    limits.begin_pending(OTHER)
+    limits.end_pending(ACME)
+    limits.begin_pending(ACME)
 
 
 # --- waiting jobs -----------------------------------------------------------------------------------------------------
@@ -163,10 +171,11 @@ async def test_requests_that_come_during_a_count_share_it_and_no_more_pass_than_
 
 
 async def test_jobs_that_wait_for_their_commit_count_with_those_in_the_ledger(limits, ledger):
-    with limits.pending(ACME), limits.pending(ACME):
-        ledger.unsettled["acme/"] = 3
-        with pytest.raises(TooManyWaiting):
-            await limits.check_jobs(ACME)
+    for _ in range(2):
+        limits.begin_pending(ACME)
+    ledger.unsettled["acme/"] = 3
+    with pytest.raises(TooManyWaiting):
+        await limits.check_jobs(ACME)
 
 
 async def test_a_store_that_is_away_is_asked_again_and_locks_nobody_out(limits, ledger):

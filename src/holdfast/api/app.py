@@ -6,7 +6,7 @@ usual error body. A plain ASGI route does the same for itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from fastapi import Depends, FastAPI, Request
@@ -25,11 +25,13 @@ from . import ApiOptions, ApiServices
 from .asgi import (
     REQUEST_ID,
     TRACE,
+    TRACEPARENT,
     Disconnected,
     Message,
     Receive,
     Scope,
     Send,
+    Shortcut,
     pick,
     route_path,
     send_refusal,
@@ -49,7 +51,6 @@ from .schedules import schedule_routes
 
 _SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """What an answer has, unless its route says otherwise."""
-TRACEPARENT: Final = b"traceparent"
 _TRACED: Final = frozenset({REQUEST_ID, TRACEPARENT})
 _MOST_PARAMETERS: Final = 100
 _TOO_MANY_PARAMETERS: Final = f"The query has more than {_MOST_PARAMETERS} parameters."
@@ -75,6 +76,10 @@ class Gateway:
         self._rest = rest
         self._ids = ids
         self._direct = {each.path: each.app for one in routes for each in one.direct}
+        self.shortcuts: Mapping[bytes, Shortcut] = {
+            each.path.encode("ascii"): each.shortcut for one in routes for each in one.direct if each.shortcut
+        }
+        """What a server may call instead of this app, by path."""
         self._leaving = [each.leave for each in routes if each.leave is not None]
 
     def leave(self) -> None:

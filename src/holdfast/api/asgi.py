@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from holdfast.contracts.errors import HoldfastError
 from holdfast.telemetry import emit_failure, events
@@ -16,7 +17,10 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+Headers = Iterable[tuple[bytes, bytes]]
+
 REQUEST_ID: Final = b"x-request-id"
+TRACEPARENT: Final = b"traceparent"
 TRACE: Final = "holdfast.trace_id"
 """The key of the request's trace id in the ASGI scope."""
 CONTENT_TYPE: Final = b"content-type"
@@ -31,6 +35,26 @@ _JSON: Final = re.compile(rb'application/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"u
 
 class Disconnected(Exception):
     """The client disconnected before its request was complete. No answer is sent."""
+
+
+class Reply(Protocol):
+    """Sends the answer to one request, a JSON body. It is called once, at any time; the client may be gone."""
+
+    def __call__(self, status: int, body: bytes, trace_id: str, headers: Headers = ()) -> None:
+        """Send the answer. It raises nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """How the server answers a POST to one path without ASGI, and without a task for each request.
+
+    ``take`` gets the headers and the whole body, of at most ``most_bytes``. It raises nothing and calls the ``Reply``,
+    now or later. The ASGI app of the path must answer in the same way: it gets the requests that come in another form.
+    """
+
+    take: Callable[[Headers, bytes, Reply], None]
+    most_bytes: int
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
@@ -132,8 +156,16 @@ async def send_json(
 
 async def send_refusal(send: Send, refusal: Refusal, trace_id: str) -> None:
     """Send an error. All errors have the same shape."""
-    headers = [(name.encode("ascii"), value.encode("ascii")) for name, value in refusal.headers.items()]
-    await send_json(send, refusal.status, refusal.body(trace_id), trace_id, headers)
+    await send_json(send, refusal.status, refusal.body(trace_id), trace_id, _headers_of(refusal))
+
+
+def reply_refusal(reply: Reply, refusal: Refusal, trace_id: str) -> None:
+    """The same for a :class:`Shortcut`."""
+    reply(refusal.status, refusal.body(trace_id), trace_id, _headers_of(refusal))
+
+
+def _headers_of(refusal: Refusal) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("ascii"), value.encode("ascii")) for name, value in refusal.headers.items()]
 
 
 def refusal_of_any(error: Exception, trace_id: str) -> Refusal:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from . import strict_json
-from .asgi import Receive, Scope, Send, read_json_bytes
+from .asgi import Receive, Scope, Send, Shortcut, read_json_bytes
 from .errors import Code, Refusal, field_problems
 
 MAX_BODY: Final = 256 * 1024
@@ -161,6 +161,7 @@ class AsgiRoute:
     describe: Callable[[], dict[str, Any]]
     chapter: Mapping[str, str]
     security_schemes: Mapping[str, Any] = field(default_factory=dict)
+    shortcut: Shortcut | None = None
 
 
 def _with_strict_body(endpoint: Callable[..., Any]) -> Callable[..., Any]:

@@ -31,7 +31,7 @@ from holdfast.contracts.queues import (
 )
 from holdfast.contracts.times import duration_ms, from_ms
 from holdfast.sqlite import Database, Migration
-from holdfast.sqlite.database import one, to_json
+from holdfast.sqlite.database import one, rows_to_json, to_json
 from holdfast.sqlite.executors import Work
 
 from .sqlite_limits import PERMITS_AND_PLACES, SharedPermits, Window, reserve
@@ -191,7 +191,7 @@ class SqliteBroker:
     def add(self, connection: sqlite3.Connection, queue: str, jobs: Sequence[QueueJob]) -> None:
         """See :meth:`holdfast.sqlite.Outbox.add`."""
         rows = [(job.job_id, job.name, job.data, job.priority, duration_ms(job.delay)) for job in jobs]
-        connection.execute(_PUBLISH, {"queue": queue, "jobs": to_json(rows), "now": self._database.now()})
+        connection.execute(_PUBLISH, {"queue": queue, "jobs": rows_to_json(rows), "now": self._database.now()})
 
     def added(self, queue: str) -> None:
         """See :meth:`holdfast.sqlite.Outbox.added`."""

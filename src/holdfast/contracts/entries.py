@@ -45,6 +45,8 @@ _RESERVED_IDS: Final = frozenset(
     },
 )
 _MAX_ID: Final = 200
+_VISIBLE: Final = re.compile(r"[!-~]+")
+_ENDS_LIKE_A_HASH: Final = re.compile(r":[0-9a-f]{16}$")
 
 
 def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
@@ -78,7 +80,7 @@ def new_entry(  # noqa: PLR0913 - a job and what its sender wants for it
     if not usable_job_id(job_id):
         raise InvalidContent([FieldProblem("jobId", "cannot be used as a job id: see holdfast.contracts.entries")])
     own = workload.labels(data)
-    if len(own) > _MAX_LABELS or any(len(each) > _MAX_KEY for each in (*own, *own.values())):
+    if len(own) > _MAX_LABELS or max(map(len, (*own, *own.values())), default=0) > _MAX_KEY:
         problem = f"must be at most {_MAX_LABELS}, of at most {_MAX_KEY} characters each"
         raise InvalidContent([FieldProblem("labels", problem)])
     return NewEntry(
@@ -120,7 +122,7 @@ def usable_job_id(candidate: str) -> bool:
         and ":" not in candidate
         and not candidate.isdigit()
         and candidate not in _RESERVED_IDS
-        and re.fullmatch(r"[!-~]+", candidate) is not None
+        and _VISIBLE.fullmatch(candidate) is not None
     )
 
 
@@ -131,7 +133,7 @@ def job_id_for(key: str) -> str:
     """
     plain = key.replace(":", ".")
     # "a:b" and "a.b" must get different ids. So must a plain id and an id that ends in another key's hash.
-    ambiguous = "." in key or re.search(r":[0-9a-f]{16}$", key) is not None
+    ambiguous = "." in key or _ENDS_LIKE_A_HASH.search(key) is not None
     if not ambiguous and usable_job_id(plain):
         return plain
     digest = sha256(key.encode()).hexdigest()[:16]

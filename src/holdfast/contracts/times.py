@@ -34,7 +34,15 @@ def isoformat(instant: datetime) -> str:
     """ISO-8601 in UTC with milliseconds and ``Z``: always 24 characters, so strings sort as instants do."""
     if instant.tzinfo is not UTC:
         instant = instant.astimezone(UTC)
-    return instant.isoformat(timespec="milliseconds")[:-6] + "Z"
+    return "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ" % (  # noqa: UP031 - half the time of an f-string or of isoformat
+        instant.year,
+        instant.month,
+        instant.day,
+        instant.hour,
+        instant.minute,
+        instant.second,
+        instant.microsecond // 1000,
+    )
 
 
 Duration = timedelta | str | float

@@ -62,10 +62,16 @@ def labels_of(request_id: str | None, traceparent: str | None = None) -> dict[st
     A ``traceparent`` that is not valid counts as none. A request id with a tax number or a card number in it is left
     out: labels are logged and shown (I14).
     """
-    trace_id = None if traceparent is None else trace_id_of(traceparent)
-    labels = {TRACE_ID: trace_id or new_trace_id()}
+    labels = sent_labels(request_id, traceparent)
+    return labels if TRACE_ID in labels else {TRACE_ID: new_trace_id(), **labels}
+
+
+def sent_labels(request_id: str | None, traceparent: str | None = None) -> dict[str, str]:
+    """The same without a new trace id: for a workload whose jobs have a trace id of their own."""
+    labels: dict[str, str] = {}
+    if traceparent is not None and (trace_id := trace_id_of(traceparent)) is not None:
+        labels[TRACE_ID] = trace_id
+        labels[TRACEPARENT] = traceparent
     if request_id is not None and find_personal_data(request_id) is None:
         labels[REQUEST_ID] = request_id
-    if trace_id is not None and traceparent is not None:
-        labels[TRACEPARENT] = traceparent
     return labels

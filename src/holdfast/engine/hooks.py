@@ -108,6 +108,8 @@ class Hooks:
 
     def accepted(self, entry: NewEntry, data: BaseModel, *, queued: bool) -> NewEntry:
         """The entry with the effects of its acceptance, before the effects that it has."""
+        if getattr(self._workload.on_transition, "__func__", None) is Workload.on_transition:
+            return entry
         own = self.on_transition(Accept(queued), JobState(entry.key, entry.job_id, data, 0, 1))
         return replace(entry, effects=(*own, *entry.effects)) if own else entry
 

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic import BaseModel
 
@@ -75,11 +75,28 @@ class Receipt:
         return self.recorded_as is RecordedAs.DUPLICATE
 
 
+class Waiter(Protocol):
+    """Who waits for a receipt. A future is one; an answer that needs no task is another."""
+
+    def done(self) -> bool:
+        """Whether nobody waits any more. The job stays accepted."""
+        ...
+
+    def set_result(self, receipt: Receipt, /) -> None:
+        """The ledger has the job."""
+        ...
+
+    def set_exception(self, error: Exception, /) -> None:
+        """The job was not recorded."""
+        ...
+
+
 @dataclass(slots=True)
 class _Request:
     workload: Workload[Any]
     entry: NewEntry
-    answer: asyncio.Future[Receipt]
+    waiter: Waiter
+    sender: Sender | None
 
 
 class Intake:
@@ -131,23 +148,37 @@ class Intake:
             labels=request_labels.get(),
         )
         entry = Hooks(workload).accepted(entry, data, queued=self._store.publishes)
-        if sender is None or self._limits is None:
-            return await self._accept(workload, entry)
-        await self._limits.count_job(sender)
-        with self._limits.pending(sender):
-            return await self._accept(workload, entry)
+        if sender is not None and self._limits is not None:
+            await self._limits.count_job(sender)
+        receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self.begin(workload, entry, receipt, sender=sender)
+        return await receipt
 
-    async def _accept(self, workload: Workload[Any], entry: NewEntry) -> Receipt:
+    def begin(self, workload: Workload[Any], entry: NewEntry, waiter: Waiter, *, sender: Sender | None = None) -> None:
+        """Begin to record and publish an entry; ``waiter`` gets the receipt, or the error, once the commit is over.
+
+        :meth:`accept` without a task, for a workload without hooks and for a sender whose waiting jobs have no limit.
+        Raises :class:`IntakeSaturated` or :class:`SenderLimitReached`; then ``waiter`` gets nothing.
+        """
         if self._pending >= self._max_pending:
             refused("intake_pending")
             raise IntakeSaturated
-        answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        if sender is not None and self._limits is not None:
+            self._limits.begin_pending(sender)
         self._pending += 1
-        self._group_commit.add(_Request(workload, entry, answer))
-        try:
-            return await answer
-        finally:
-            self._pending -= 1
+        self._group_commit.add(_Request(workload, entry, waiter, sender))
+
+    def _end(self, request: _Request, answer: Receipt | Exception) -> None:
+        """Give the answer to who waits for it. The request is not pending any more, whether somebody waits or not."""
+        self._pending -= 1
+        if request.sender is not None and self._limits is not None:
+            self._limits.end_pending(request.sender)
+        if request.waiter.done():  # the sender closed the connection; the job stays accepted
+            return
+        if isinstance(answer, Exception):
+            request.waiter.set_exception(answer)
+        else:
+            request.waiter.set_result(answer)
 
     async def drain(self) -> None:
         """Wait until everything that was accepted has been committed and published."""
@@ -182,7 +213,7 @@ class Intake:
             # The next commit starts while this one's jobs are published.
             self._spawn(self._publish(batch, recorded, by_queue))
         else:
-            _answer(batch, recorded)
+            self._answer(batch, recorded)
 
     async def _not_recorded(self, batch: Sequence[_Request], error: Exception) -> None:
         """Refuse the jobs. If one job may be at fault, record each alone: the others must not fail with it."""
@@ -197,8 +228,7 @@ class Intake:
         elif not refused:
             emit(events.STORE_UNAVAILABLE, where="intake", reason=error.message)
         for request in batch:
-            if not request.answer.done():
-                request.answer.set_exception(error)
+            self._end(request, error)
 
     async def _publish(
         self,
@@ -210,7 +240,7 @@ class Intake:
         for queue, pairs in by_queue.items():
             if not await self._try_publish(queue, [_job(request, answer) for request, answer in pairs]):
                 unreachable.add(queue)
-        _answer(batch, recorded, unreachable)
+        self._answer(batch, recorded, unreachable)
         await self._apply_enqueued(
             request
             for queue, pairs in by_queue.items()
@@ -218,6 +248,25 @@ class Intake:
             for request, answer in pairs
             if answer.recorded_as is RecordedAs.NEW
         )
+
+    def _answer(
+        self, batch: Sequence[_Request], recorded: Sequence[Recorded], unreachable: Collection[str] = ()
+    ) -> None:
+        crash_point("intake.published")
+        for request, each in zip(batch, recorded, strict=True):
+            key, queued = request.entry.key, request.workload.queue not in unreachable
+            new, delay = each.recorded_as is RecordedAs.NEW, request.entry.delay
+            due_at = each.first_seen_at + delay if new and delay else None
+            self._end(
+                request, Receipt(each.recorded_as, key, each.job_id, each.labels, each.first_seen_at, queued, due_at)
+            )
+            emit(
+                events.JOB_ACCEPTED,
+                workload=request.workload.name,
+                key=key,
+                recorded_as=each.recorded_as.value,
+                queued=queued,
+            )
 
     async def _apply_enqueued(self, published: Iterable[_Request]) -> None:
         """Apply the effects of publishing. No sender waits for this, and nothing depends on it."""
@@ -305,22 +354,3 @@ def _job(request: _Request, answer: Recorded) -> QueueJob:
         priority=entry.priority,
         delay=entry.delay,
     )
-
-
-def _answer(batch: Sequence[_Request], recorded: Sequence[Recorded], unreachable: Collection[str] = ()) -> None:
-    crash_point("intake.published")
-    for request, each in zip(batch, recorded, strict=True):
-        if request.answer.done():  # the sender closed the connection; the job stays accepted
-            continue
-        key, queued = request.entry.key, request.workload.queue not in unreachable
-        new, delay = each.recorded_as is RecordedAs.NEW, request.entry.delay
-        due_at = each.first_seen_at + delay if new and delay else None
-        receipt = Receipt(each.recorded_as, key, each.job_id, each.labels, each.first_seen_at, queued, due_at)
-        request.answer.set_result(receipt)
-        emit(
-            events.JOB_ACCEPTED,
-            workload=request.workload.name,
-            key=key,
-            recorded_as=each.recorded_as.value,
-            queued=queued,
-        )

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -118,14 +118,25 @@ class SenderLimits:
 
     async def count_request(self, sender: Sender) -> None:
         """Count a request. Raises :class:`TooFast` after a moment; then it is not counted."""
+        if (refusal := self.count_now(sender)) is not None:
+            await asyncio.sleep(HOLD_SECONDS)
+            raise refusal
+
+    def count_now(self, sender: Sender) -> TooFast | None:
+        """Count a request; or return its refusal, which the caller gives to :meth:`hold_back`."""
         rate = self.of(sender).requests_per_second
         if rate is None:
-            return
+            return None
         wait = self._senders[sender.name].requests.take(self._clock.monotonic(), rate, rate * _BURST_SECONDS)
-        if wait:
-            refused("sender_requests", sender=sender.name)
-            await asyncio.sleep(HOLD_SECONDS)
-            raise TooFast(math.ceil(wait))
+        if not wait:
+            return None
+        refused("sender_requests", sender=sender.name)
+        return TooFast(math.ceil(wait))
+
+    @staticmethod
+    def hold_back(refusal: TooFast, tell: Callable[[TooFast], None]) -> None:
+        """Call ``tell`` with the refusal after a moment."""
+        asyncio.get_running_loop().call_later(HOLD_SECONDS, tell, refusal)
 
     def count_more(self, sender: Sender, requests: int) -> None:
         """Count more requests for a request that was counted as one: it has many jobs.
@@ -135,16 +146,14 @@ class SenderLimits:
         if self.of(sender).requests_per_second is not None:
             self._senders[sender.name].requests.charge(requests)
 
-    @contextlib.contextmanager
-    def pending(self, sender: Sender) -> Iterator[None]:
-        """Count one request that waits for a commit. Raises :class:`TooManyPending`."""
+    def begin_pending(self, sender: Sender) -> None:
+        """Count one request that waits for a commit, until :meth:`end_pending`. Raises :class:`TooManyPending`."""
         self._check_pending(sender)
-        used = self._senders[sender.name]
-        used.pending += 1
-        try:
-            yield
-        finally:
-            used.pending -= 1
+        self._senders[sender.name].pending += 1
+
+    def end_pending(self, sender: Sender) -> None:
+        """The commit is over."""
+        self._senders[sender.name].pending -= 1
 
     def _check_pending(self, sender: Sender, ahead: int = 0) -> None:
         most = self.of(sender).pending

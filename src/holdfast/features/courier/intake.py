@@ -1,7 +1,8 @@
 """``POST /v1/events/courier``: the intake of signed courier events.
 
-This is the hot path. It is a plain ASGI callable, and the app calls it before any routing or middleware. The order of
-the steps is a guarantee: the size is checked before the body is read, the signature before the body is parsed, and the
+This is the hot path. It is a plain ASGI callable, and the app calls it before any routing or middleware. Our own server
+does not even make an ASGI request: it gives the whole body to :meth:`CourierEndpoint.take`. The order of the steps is a
+guarantee: the size is checked before the body is read, the signature before the body is parsed, and the
 event is recorded before it is acknowledged (I1).
 
 The admission turns the body of a verified request into a job, or refuses the body.
@@ -9,32 +10,40 @@ The admission turns the body of a verified request into a job, or refuses the bo
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from json.encoder import encode_basestring_ascii
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from holdfast import FieldProblem, InvalidContent, isoformat, sentence_of
-from holdfast.feature import Receipt, RecordedAs, Sender, TenantLimits
+from holdfast.feature import NewEntry, Receipt, RecordedAs, Sender, TenantLimits, job_id_for, sent_labels
 from holdfast.http import (
     BODY_HEADERS,
     CONTENT_LENGTH,
     REQUEST_ID,
+    TRACEPARENT,
     AsgiRoute,
     Code,
     Disconnected,
     FeatureRoutes,
     Frame,
+    Headers,
     Receive,
     Refusal,
+    Reply,
     Scope,
     Send,
+    Shortcut,
     pick,
     read_body,
     refusal_of_any,
+    reply_refusal,
     require_plain_json,
     send_json,
     send_refusal,
@@ -46,21 +55,22 @@ from .contract import (
     IDENTIFIER_PATTERN,
     IDENTIFIER_RULE,
     NOT_PORTABLE,
-    CourierEvent,
     CourierIntake,
-    CourierSignature,
 )
 from .feature import COURIER_PATH, CourierService
 from .routes import CHAPTER, SECURITY_SCHEMES, courier_operation, event_routes, shipment_routes
 from .signatures import INVALID_SIGNATURE, SIGNATURE_HEADERS, SignatureMeta, SourceSecret, Verifier
-from .workload import Courier, problem_at_intake
+from .workload import Courier, facts_of, fingerprint_of, labels_of, problem_at_intake
 
 _MAX_PROBLEMS: Final = 20
 
 _SAFE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _IDENTIFIER = re.compile(IDENTIFIER_PATTERN)
+_SIGNATURE = re.compile(r"[ -~]{1,4000}")
 
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 _LONG_KEY: Final = "give an idempotencyKey: <source>:<eventId> is longer than 200 characters"
+_UNUSABLE_SIGNATURE: Final = "must be 1 to 4000 printable ASCII characters"
 _UNKNOWN_FIELD: Final = "is not a field of an event; put facts of your own inside payload"
 
 
@@ -70,14 +80,22 @@ class CourierAdmission:
     def __init__(self, workload: Courier) -> None:
         self.workload = workload
 
-    def admit(self, body: object, *, meta: SignatureMeta, trace_id: str, received_at: datetime) -> CourierEvent:
-        """The job for this body. Raises :class:`InvalidContent`, which names fields and never repeats values.
+    def admit(
+        self,
+        body: object,
+        *,
+        meta: SignatureMeta,
+        trace_id: str,
+        received_at: datetime,
+        labels: Mapping[str, str] = _NO_LABELS,
+    ) -> NewEntry:
+        """The entry for this body. Raises :class:`InvalidContent`, which names fields and never repeats values.
 
-        The job is not validated again: every part of it was validated here or comes from our own code.
+        The entry is the one that ``new_entry`` would make of the same event, in one pass: every part of it was
+        validated here or comes from our own code. ``labels`` are more labels; the event's own win.
         """
         try:
             intake = CourierIntake.model_validate(body)
-            signature = CourierSignature(algorithm=meta.algorithm, timestamp=meta.timestamp, signature=meta.signature)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False)
             raise InvalidContent([_problem(each) for each in found[:_MAX_PROBLEMS]]) from None
@@ -89,17 +107,30 @@ class CourierAdmission:
             raise InvalidContent([FieldProblem("occurredAt", problem)])
         if not _IDENTIFIER.fullmatch(trace_id):
             raise InvalidContent([FieldProblem("traceId", IDENTIFIER_RULE)])
-        return CourierEvent.model_construct(
-            eventId=intake.eventId,
-            eventType=intake.eventType,
-            occurredAt=intake.occurredAt,
-            source=intake.source,
-            idempotencyKey=key,
-            traceId=trace_id,
-            signatureMeta=signature.model_dump(),
-            payload=intake.payload,
-            receivedAt=received_at.astimezone(UTC).replace(microsecond=received_at.microsecond // 1000 * 1000),
-            attempt=1,
+        if not _SIGNATURE.fullmatch(meta.signature):
+            raise InvalidContent([FieldProblem("signature", _UNUSABLE_SIGNATURE)])
+        event = {
+            "eventId": intake.eventId,
+            "eventType": intake.eventType,
+            "occurredAt": isoformat(intake.occurredAt),
+            "source": intake.source,
+            "idempotencyKey": key,
+            "traceId": trace_id,
+            "signatureMeta": {"algorithm": meta.algorithm, "timestamp": meta.timestamp, "signature": meta.signature},
+            "payload": facts_of(intake.payload),
+            "receivedAt": isoformat(received_at),
+            "attempt": 1,
+        }
+        workload = self.workload
+        return NewEntry(
+            workload=workload.name,
+            key=key,
+            job_id=job_id_for(key),
+            body=to_json(event).decode(),
+            fingerprint=fingerprint_of(event),
+            labels={**labels, **labels_of(event)},
+            ttl=workload.ttl,
+            ttl_includes_replays=workload.ttl_includes_replays,
         )
 
     def intake_schema(self) -> dict[str, Any]:
@@ -145,16 +176,18 @@ def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:  # noqa: ANN401 
     return {key: _inlined(value, definitions) for key, value in node.items()}
 
 
-_WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID}
+_WANTED: Final = BODY_HEADERS | SIGNATURE_HEADERS | {REQUEST_ID, TRACEPARENT}
 
 
 def courier_routes(courier: CourierService, frame: Frame) -> FeatureRoutes:
     """The intake with its description, and what operators read."""
     admission, guard = CourierAdmission(courier.workload), frame.operators_only()
+    endpoint = CourierEndpoint(admission, courier, frame.max_body_bytes)
     intake = AsgiRoute(
         path=COURIER_PATH,
         method="POST",
-        app=CourierEndpoint(admission, courier, frame.max_body_bytes),
+        app=endpoint,
+        shortcut=Shortcut(endpoint.take, frame.max_body_bytes),
         describe=lambda: courier_operation(admission.intake_schema()),
         chapter=CHAPTER,
         security_schemes=SECURITY_SCHEMES,
@@ -187,30 +220,43 @@ class CourierEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request to this path, with any method."""
         headers, repeated = pick(scope["headers"], _WANTED)
-        sent_id = None if REQUEST_ID in repeated else headers.get(REQUEST_ID)
-        trace_id = valid_trace_id(sent_id) or self._ids.new("req")
+        trace_id = self._trace_id(headers, repeated)
         try:
-            body = await self._accept(scope["method"], headers, repeated, receive, trace_id)
+            if scope["method"] != "POST":
+                raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "POST"})  # noqa: TRY301 - answered below
+            require_plain_json(headers, repeated)
+            raw = await read_body(receive, headers.get(CONTENT_LENGTH), self._limit)
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the outermost frame: every error gets an answer
             await send_refusal(send, refusal_of_any(error, trace_id), trace_id)
-        else:
-            await send_json(send, 202, body, trace_id)
+            return
+        answered: asyncio.Future[tuple[int, bytes, str, Headers]] = asyncio.get_running_loop().create_future()
 
-    async def _accept(
-        self,
-        method: str,
-        headers: Mapping[bytes, bytes],
-        repeated: set[bytes],
-        receive: Receive,
-        trace_id: str,
-    ) -> bytes:
-        if method != "POST":
-            raise Refusal(Code.METHOD_NOT_ALLOWED, headers={"allow": "POST"})
-        require_plain_json(headers, repeated)
-        raw = await read_body(receive, headers.get(CONTENT_LENGTH), self._limit)
+        def reply(status: int, body: bytes, trace_id: str, headers: Headers = ()) -> None:
+            if not answered.done():
+                answered.set_result((status, body, trace_id, headers))
 
+        self._take(headers, repeated, raw, _Answer(reply, trace_id))
+        await send_json(send, *await answered)
+
+    def take(self, all_headers: Headers, raw: bytes, reply: Reply) -> None:
+        """Answer a POST whose body has arrived: see :class:`Shortcut`."""
+        headers, repeated = pick(all_headers, _WANTED)
+        self._take(headers, repeated, raw, _Answer(reply, self._trace_id(headers, repeated)))
+
+    def _trace_id(self, headers: Mapping[bytes, bytes], repeated: set[bytes]) -> str:
+        sent = None if REQUEST_ID in repeated else headers.get(REQUEST_ID)
+        return valid_trace_id(sent) or self._ids.new("req")
+
+    def _take(self, headers: Mapping[bytes, bytes], repeated: set[bytes], raw: bytes, answer: _Answer) -> None:
+        try:
+            require_plain_json(headers, repeated)
+            self._accept(headers, repeated, raw, answer)
+        except Exception as error:  # noqa: BLE001 - the outermost frame: every error gets an answer
+            answer.set_exception(error)
+
+    def _accept(self, headers: Mapping[bytes, bytes], repeated: set[bytes], raw: bytes, answer: _Answer) -> None:
         received_at = self._clock.now()
         if not repeated.isdisjoint(SIGNATURE_HEADERS):
             raise Refusal(INVALID_SIGNATURE)
@@ -224,16 +270,52 @@ class CourierEndpoint:
         if isinstance(source, str) and source not in verified.sources:
             raise Refusal(INVALID_SIGNATURE)
         sender = self._senders.get(source) if isinstance(source, str) else None
-        if sender is not None:
-            await self._limits.count_request(sender)
-        data = self._admission.admit(body, meta=verified.meta, trace_id=trace_id, received_at=received_at)
+        if sender is not None and (too_fast := self._limits.count_now(sender)) is not None:
+            self._limits.hold_back(too_fast, answer.set_exception)
+            return
+        entry = self._admission.admit(
+            body,
+            meta=verified.meta,
+            trace_id=answer.trace_id,
+            received_at=received_at,
+            labels=_sent_labels(headers, repeated),
+        )
         if not isinstance(source, str):
             raise InvalidContent(())
+        self._intake.begin(self._workload, entry, answer, sender=sender)
 
-        receipt = await self._intake.accept(self._workload, data, sender=sender)
+
+def _sent_labels(headers: Mapping[bytes, bytes], repeated: set[bytes]) -> Mapping[str, str]:
+    """What the request says about itself. The event has a trace id of its own, so the request needs none."""
+    if REQUEST_ID not in headers and TRACEPARENT not in headers:
+        return _NO_LABELS
+    sent = {name: value for name, value in headers.items() if name not in repeated}
+    return sent_labels(valid_trace_id(sent.get(REQUEST_ID)), sent.get(TRACEPARENT, b"").decode("latin-1"))
+
+
+class _Answer:
+    """The answer to one request. It is sent when the ledger has the event, or when the event is refused."""
+
+    __slots__ = ("_reply", "trace_id")
+
+    def __init__(self, reply: Reply, trace_id: str) -> None:
+        self._reply = reply
+        self.trace_id = trace_id
+
+    def done(self) -> bool:
+        """Whether nobody waits for it: only the connection knows."""
+        return False
+
+    def set_result(self, receipt: Receipt) -> None:
+        """The ledger has the event."""
         if receipt.recorded_as is RecordedAs.CONFLICT:
-            raise Refusal(Code.IDEMPOTENCY_CONFLICT)
-        return _acknowledgement(receipt, trace_id)
+            self.set_exception(Refusal(Code.IDEMPOTENCY_CONFLICT))
+        else:
+            self._reply(202, _acknowledgement(receipt, self.trace_id), self.trace_id)
+
+    def set_exception(self, error: Exception) -> None:
+        """The event is refused."""
+        reply_refusal(self._reply, refusal_of_any(error, self.trace_id), self.trace_id)
 
 
 def _acknowledgement(receipt: Receipt, trace_id: str) -> bytes:

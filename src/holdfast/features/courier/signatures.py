@@ -26,7 +26,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -197,8 +197,7 @@ class Verifier:
         return Verified(frozenset(sources), SignatureMeta(ALGORITHM, int(claim.timestamp), matched))
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(NamedTuple):
     """The content of well-formed headers. The signed text is ``head`` and the body; one valid signature is enough."""
 
     timestamp: bytes

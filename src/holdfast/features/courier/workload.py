@@ -34,7 +34,7 @@ from holdfast import (
 from holdfast.network import NETWORK, REFUSED, RESET, THROTTLED, TIMEOUT, TLS_FAILED, UNKNOWN_HOST
 
 from .adopting import identify, read_event, recover
-from .contract import CourierEvent, first_problem
+from .contract import CourierEvent, ShipmentFacts, first_problem
 
 if TYPE_CHECKING:
     from .downstream import Downstream
@@ -145,26 +145,12 @@ class Courier(Workload[CourierEvent]):
 
         ``left_out``: fields that an external producer did not give, and that were filled in.
         """
-        source = None if "source" in left_out else data.source
-        occurred_at = None if "occurredAt" in left_out else isoformat(data.occurredAt)
-        content = [source, data.eventId, data.eventType, occurred_at, data.payload.model_dump()]
-        return sha256(_canonical(content).encode()).hexdigest()
+        filled_in = {name: None for name in ("source", "occurredAt") if name in left_out}
+        return fingerprint_of(_names_of(data) | filled_in)
 
     def labels(self, data: CourierEvent) -> dict[str, str]:
         """The fields that an event is found by, the fields of its views, and those of a duplicate's receipt."""
-        labels = {
-            "eventId": data.eventId,
-            "eventType": data.eventType,
-            "source": data.source,
-            "traceId": data.traceId,
-            "shipmentId": data.payload.shipmentId,
-            "orderId": data.payload.orderId,
-            "status": data.payload.status,
-            "occurredAt": isoformat(data.occurredAt),
-        }
-        if data.receivedAt is not None:
-            labels["receivedAt"] = isoformat(data.receivedAt)
-        return labels
+        return labels_of(_names_of(data))
 
     # --- events of external producers -------------------------------------------------------------------------
 
@@ -273,6 +259,50 @@ class Courier(Workload[CourierEvent]):
             "payloadSnapshot": _snapshot(letter.body, body),
             "deadLetteredAt": isoformat(letter.created_at),
         }
+
+
+# --- the identity of an event, of which the intake makes an entry without a model of the event ---------------------
+
+
+def facts_of(payload: ShipmentFacts) -> dict[str, Any]:
+    """The payload as JSON has it: the three identifiers first."""
+    return {**payload.__dict__, **(payload.model_extra or {})}
+
+
+def fingerprint_of(event: Mapping[str, Any]) -> str:
+    """See :meth:`Courier.fingerprint`. ``event`` is the event as JSON has it."""
+    content = [event["source"], event["eventId"], event["eventType"], event["occurredAt"], event["payload"]]
+    return sha256(_canonical(content).encode()).hexdigest()
+
+
+def labels_of(event: Mapping[str, Any]) -> dict[str, str]:
+    """See :meth:`Courier.labels`. ``event`` is the event as JSON has it."""
+    payload = event["payload"]
+    labels = {
+        "eventId": event["eventId"],
+        "eventType": event["eventType"],
+        "source": event["source"],
+        "traceId": event["traceId"],
+        "shipmentId": payload["shipmentId"],
+        "orderId": payload["orderId"],
+        "status": payload["status"],
+        "occurredAt": event["occurredAt"],
+    }
+    if event["receivedAt"] is not None:
+        labels["receivedAt"] = event["receivedAt"]
+    return labels
+
+
+def _names_of(data: CourierEvent) -> dict[str, Any]:
+    return {
+        "source": data.source,
+        "eventId": data.eventId,
+        "eventType": data.eventType,
+        "traceId": data.traceId,
+        "occurredAt": isoformat(data.occurredAt),
+        "payload": facts_of(data.payload),
+        "receivedAt": None if data.receivedAt is None else isoformat(data.receivedAt),
+    }
 
 
 async def _belongs_to_another(event: CourierEvent, context: Context) -> bool:

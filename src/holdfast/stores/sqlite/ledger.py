@@ -31,7 +31,7 @@ from holdfast.contracts.ledger import (
     Unrecorded,
 )
 from holdfast.contracts.times import duration_ms, from_ms, isoformat
-from holdfast.sqlite.database import one, to_json
+from holdfast.sqlite.database import one, rows_to_json, to_json
 from holdfast.stores.fields import LOST
 from holdfast.stores.folding import writes_of
 
@@ -93,7 +93,7 @@ def record(  # noqa: PLR0913 - the store's own parts
         )
         for entry in entries
     ]
-    inserted = connection.execute(_RECORD, {"entries": to_json(rows), "now": now, "grace": grace}).rowcount
+    inserted = connection.execute(_RECORD, {"entries": rows_to_json(rows), "now": now, "grace": grace}).rowcount
     if inserted == len(entries):
         first_seen = from_ms(now)
         recorded = [
