@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.node import FOLDER, node_packages
-
-__all__ = ["node_packages"]
+from tests.support.node import FOLDER
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PROGRAMS = [*sorted(each for each in HERE.glob("*.py") if not each.name.startswith("test_"))]
 PROGRAMS += [ROOT / "tests/embedding/design_program.py"]
+PROGRAMS += sorted(each for each in ROOT.glob("examples/*/*.py") if not each.name.startswith("test_"))
 
 
 @pytest.mark.slow

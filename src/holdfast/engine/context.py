@@ -258,7 +258,8 @@ class JobContext:
 
     async def reserve(self, name: str, rate: RateLimit | str) -> timedelta:
         """The wait until the job's place in an even flow."""
-        (wait,) = await self._shared.broker.reserve(name, rate_of(rate), [self._job.job_id])
+        place = f"{self._shared.workload}/{self._job.job_id}"  # other workloads may have a job of this id
+        (wait,) = await self._shared.broker.reserve(name, rate_of(rate), [place])
         return wait
 
     def end(self, outcome: Outcome) -> Outcome:
