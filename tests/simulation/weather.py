@@ -145,6 +145,8 @@ class Port:
 
     def __getattr__(self, verb: str) -> Any:
         method = getattr(self._target, verb)
+        if not callable(method):  # a fact about the port, and no call
+            return method
         member, sky, unavailable = self._member, self._sky, self._unavailable
 
         async def call(*args: Any, **kwargs: Any) -> Any:

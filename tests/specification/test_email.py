@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.contracts.effects import Upsert
 from holdfast.contracts.times import isoformat
+from holdfast.contracts.transitions import Complete
 from holdfast.features.email import contract
 from holdfast.features.email.records import CONTENT, content_key
 from tests.specification.places import CLUSTER, Place
@@ -114,7 +115,7 @@ def instant(value: Any) -> datetime:
 
 
 class Results:
-    """What the jobs returned: to Node, or to the embedded queue."""
+    """What the jobs returned: to Node, to the embedded queue, or to the ledger, whose commit acknowledges there."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -128,6 +129,19 @@ class Results:
                 await settle(acknowledgements)
 
             broker.settle = settling
+            store = place.gateway.system.store
+            settle_ledger = store.settle
+
+            async def settling_ledger(settlements):
+                answers = await settle_ledger(settlements)
+                self._seen.extend(
+                    json.loads(json.dumps(each.transition.result))
+                    for each in settlements
+                    if isinstance(each.transition, Complete)
+                )
+                return answers
+
+            store.settle = settling_ledger
 
     async def of(self, job: dict[str, Any]) -> Any:
         """Add the job; what it returns when a worker has run it."""
