@@ -1,7 +1,5 @@
 """One job becomes many: a catalogue is read page by page, and a last job waits until all pages are there."""
 
-from datetime import timedelta
-
 from pydantic import BaseModel, Field
 
 from holdfast import App, Collection, Context, Snooze, Upsert
@@ -30,7 +28,7 @@ async def import_catalogue(catalogue: Catalogue, ctx: Context) -> None:
 @app.job(key=lambda page: f"{page.catalogue}:{page.number}", attempts=5)
 async def import_page(page: Page, ctx: Context) -> None:
     """Counts in the commit that ends this job: each page once, however often it was tried."""
-    ctx.write(Upsert("catalogues", page.catalogue, {}, add={"imported": 1}))
+    ctx.write(Upsert("catalogues", page.catalogue, add={"imported": 1}))
 
 
 @app.job(key="name", ttl="1d")
@@ -39,6 +37,6 @@ async def publish_catalogue(catalogue: Catalogue, ctx: Context) -> str | Snooze:
     found = await ctx.get("catalogues", catalogue.name) or {"imported": 0}
     ctx.progress(found["imported"], catalogue.pages)
     if found["imported"] < catalogue.pages:
-        return Snooze(timedelta(seconds=5), f"{found['imported']} of {catalogue.pages} pages")
+        return Snooze("5s", f"{found['imported']} of {catalogue.pages} pages")
     ctx.write(Upsert("catalogues", catalogue.name, {"published": True}))
     return f"{catalogue.name}: {catalogue.pages} pages"

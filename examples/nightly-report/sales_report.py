@@ -24,7 +24,7 @@ class Sale(BaseModel):
 @app.job(key="number", collections=[Collection("days", key="day")])
 async def record_sale(sale: Sale, ctx: Context) -> None:
     day = sale.at.astimezone(ZoneInfo(HERE)).date().isoformat()
-    ctx.write(Upsert("days", day, {}, add={"sales": 1, "cents": sale.cents}))
+    ctx.write(Upsert("days", day, add={"sales": 1, "cents": sale.cents}))
 
 
 @app.schedule("5 0 * * *", timezone=HERE, catch_up="all")

@@ -51,3 +51,10 @@ class Unreplayable(Parcels):
 
 
 unreplayable = App([Unreplayable()])
+
+
+class Stoppable(Parcels):
+    stoppable = True
+
+
+stoppable = App([Stoppable()])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
-from holdfast.contracts.ledger import NewEntry
+from holdfast.contracts.ledger import Lease, NewEntry
 from holdfast.wiring import open_system
 from tests.cli.commands import APP, settings, work_until_idle
 from tests.cli.parcels import Parcel, app
@@ -113,6 +114,39 @@ def test_show_has_the_attempts_and_letters_of_all_generations(program, home, let
     said = program("jobs", "show", "parcel/1").out
     for words in ("Attempts of generation 1", "Attempts of generation 2", f"{letters[0]} (replayed)", "Nobody opened."):
         assert words in said
+
+
+@pytest.mark.usefixtures("own_app", "empty_ledger")
+def test_show_tells_when_a_job_is_due_how_far_it_is_and_its_trace(program, home):
+    async def live() -> None:
+        async with open_system(settings(home / "holdfast-data"), app) as system:
+            labels = {"traceId": "4bf92f3577b34da6a3ce929d0e0e4736", "depot": "north"}
+            later = NewEntry(
+                workload="parcels", key="later", job_id="l", body="{}", fingerprint="f", delay=timedelta(hours=1)
+            )
+            running = NewEntry(workload="parcels", key="running", job_id="r", body="{}", fingerprint="f", labels=labels)
+            await system.store.record([later, running])
+            (claim,) = await system.store.claim(
+                "parcels", ["r"], worker="w", lease=timedelta(minutes=1), max_attempts=3
+            )
+            report = {"done": 3, "total": 10, "note": "at the depot"}
+            await system.store.note_progress("parcels", [(Lease("r", claim.fence), report)])
+
+    asyncio.run(live())
+    later = program("jobs", "show", "later").out
+    assert "due " in later
+    assert "progress" not in later
+    running = " ".join(program("jobs", "show", "running").out.split())
+    assert "progress 3 of 10, at the depot" in running
+    assert "trace id 4bf92f3577b34da6a3ce929d0e0e4736" in running
+    assert "label traceId" not in running
+    assert "due " not in running
+    assert program("jobs", "show", "running", "--json").json["progress"]["note"] == "at the depot"
+    too_late = program("jobs", "cancel", "running")
+    assert (too_late.code, "it is running and cannot be stopped" in too_late.err) == (1, True)
+    asked = program("jobs", "cancel", "running", "--app", "tests.cli.parcels:stoppable", "--json")
+    assert (asked.code, asked.json["state"]) == (0, "stopping")
+    assert "It was asked to stop" in asked.err
 
 
 # --- list -----------------------------------------------------------------------------------------------------------

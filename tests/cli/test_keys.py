@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.contracts.tenants import KeyRefused
 from holdfast.wiring import open_system
-from tests.cli.commands import settings
+from tests.cli.commands import APP, settings
 
 
 @pytest.fixture
@@ -49,6 +49,23 @@ def test_a_key_can_be_for_one_thing_only_and_for_a_time(program, acme):
     assert said["createdBy"] == "ana"
     left = datetime.fromisoformat(said["notAfter"]) - datetime.now(UTC)
     assert timedelta(days=29) < left <= timedelta(days=30)
+
+
+def test_a_key_may_be_for_the_jobs_of_one_workload(program, acme):
+    scopes = [part for each in ("jobs:write:parcels", "jobs:read") for part in ("--scope", each)]
+    said = program("keys", "create", acme, *scopes, "--app", APP, "--json")
+    assert said.json["scopes"] == ["jobs:read", "jobs:write:parcels"]
+    everything = program("keys", "create", acme, "--json").json["scopes"]
+    assert {"jobs:write", "jobs:read", "jobs:cancel", "email:send"} <= set(everything)
+
+
+@pytest.mark.parametrize(
+    ("app", "words"), [(("--app", APP), "can be bound to parcels, and to no other workload"), ((), "HOLDFAST_APP")]
+)
+def test_a_key_for_an_unknown_workload_is_refused_with_those_that_are_known(program, acme, app, words):
+    said = program("keys", "create", acme, "--scope", "jobs:write:letters", *app)
+    assert (said.code, program("keys", "list", "--json").json) == (2, [])
+    assert words in said.err
 
 
 @pytest.mark.parametrize("given", ["2999-01-31", "2999-01-31T00:00:00Z", "2999-01-31T01:00:00+01:00"])

@@ -24,7 +24,20 @@ NO_DATA = {
     "version": "shows versions",
 }
 """The commands that read no data, and why not. All others take ``--data``."""
-OWN_WORK = ("up", "api", "worker", "submit", "jobs", "dlq", "queue", "config", "migrate", "doctor", "schema")
+OWN_WORK = (
+    "up",
+    "api",
+    "worker",
+    "submit",
+    "jobs",
+    "dlq",
+    "queue",
+    "schedules",
+    "config",
+    "migrate",
+    "doctor",
+    "schema",
+)
 
 
 def commands() -> Iterator[tuple[str, set[str]]]:
@@ -115,9 +128,14 @@ def test_the_app_of_a_file_is_looked_for_beside_the_file(program, home, monkeypa
     ("reference", "problem"),
     [
         ("nowhere_at_all:app", "there is no module 'nowhere_at_all' here or on the Python path"),
-        ("work_broken:app", "importing 'work_broken' failed: RuntimeError: no such file, password=***"),
-        ("work_leaving:app", "importing 'work_leaving' failed: SystemExit: 3"),
-        ("work_missing:app", "there is no module 'pandas_of_the_user'"),
+        (
+            "work_broken:app",
+            "importing 'work_broken' failed: RuntimeError: no such file, password=*** (work_broken.py:1)",
+        ),
+        ("work_leaving:app", "importing 'work_leaving' failed: SystemExit: 3 (work_leaving.py:1)"),
+        ("work_wrong:app", "importing 'work_wrong' failed: SyntaxError: "),
+        ("work_wrong:app", "(work_wrong.py:3)"),
+        ("work_missing:app", "there is no module 'pandas_of_the_user' here or on the Python path (work_missing.py:2)"),
         ("work_fine:nothing", "the module 'work_fine' has no 'nothing'"),
         ("work_fine:Thing", "'Thing' is a ModelMetaclass, not a holdfast.App"),
         ("work_fine", "is not module:attribute, such as mymodule:app"),
@@ -128,7 +146,8 @@ def test_an_app_that_cannot_be_used(program, home, monkeypatch, reference, probl
     write_app(home, "work_fine", "fine")
     (home / "work_broken.py").write_text("raise RuntimeError('no such file, password=hunter2hunter2')\n")
     (home / "work_leaving.py").write_text("raise SystemExit(3)\n")
-    (home / "work_missing.py").write_text("import pandas_of_the_user\n")
+    (home / "work_wrong.py").write_text("a = 1\n\ndef broken(:\n")
+    (home / "work_missing.py").write_text("import json\nimport pandas_of_the_user\n")
     (home / "holdfast.toml").write_text(f'app = "{reference}"\n')
     (home / "holdfast.toml").chmod(0o600)
     for command in (("jobs", "list"), ("config", "show"), ("queue", "status"), ("tenants", "list")):

@@ -137,6 +137,33 @@ def test_submit(near):
     assert settled(near, "parcel/77", "--workload", "parcels")["result"] == {"delivered": True}
 
 
+def test_submit_needs_no_name_for_the_only_workload(near):
+    said = near("submit", '{"number": "78"}', "--app", APP, "--json")
+    assert (said.code, said.json["workload"], said.json["key"]) == (0, "parcels", "parcel/78")
+
+
+def test_submit_with_a_delay_shows_when_the_job_is_due(near):
+    said = near("submit", "parcels", '{"number": "79"}', "--delay", "1h", "--json")
+    assert said.code == 0
+    assert said.json["dueAt"] > said.json["receivedAt"]
+    assert "due " in near("jobs", "show", "parcel/79", "--workload", "parcels").out
+    assert near("submit", "parcels", "{}", "--delay", "1h", "--delay-ms", "5").code == 2
+    assert near("submit", "parcels", "{}", "--delay", "9999d").code == 2
+    assert near("jobs", "cancel", "parcel/79", "--app", APP).code == 0
+
+
+def test_submit_many(near):
+    said = near("submit", "parcels", '[{"number": "80"}, {"number": "81"}, {"number": "80"}, {}]')
+    assert said.code == 1
+    assert [line.split()[0] for line in said.out.splitlines()[2:]] == ["0", "1", "2", "3"]
+    assert said.out.count("accepted") == 2
+    assert "duplicate" in said.out
+    assert "1 of 4 jobs were refused." in said.err
+    assert "Job 3: INVALID_PAYLOAD" in said.err
+    again = near("submit", "parcels", '[{"number": "80"}]', "--json")
+    assert (again.code, again.json["accepted"]) == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -1,11 +1,8 @@
-"""What holds for every example."""
+"""What holds for every example. ``tests/typing`` checks the types of all of them."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -14,7 +11,6 @@ from tests.support.program import ROOT
 
 EXAMPLES = ROOT / "examples"
 FOLDERS = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
-PROGRAMS = sorted(file for file in EXAMPLES.glob("*/*.py") if not file.name.startswith("test_"))
 
 
 def test_the_index_lists_each_example():
@@ -29,17 +25,3 @@ def test_every_command_in_the_page_of_an_example_exists(folder):
     own = [words for words in commands if words[0] != "sms"]
 
     assert [problem for words in own if (problem := complaint(words))] == []
-
-
-@pytest.mark.slow
-def test_the_types_of_the_programs_are_right(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "--cache-dir", tmp_path, *PROGRAMS],
-        env=os.environ | {"MYPYPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr

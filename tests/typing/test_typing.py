@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.node import FOLDER
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PROGRAMS = [*sorted(each for each in HERE.glob("*.py") if not each.name.startswith("test_"))]
 PROGRAMS += [ROOT / "tests/embedding/design_program.py"]
+PROGRAMS += sorted(each for each in ROOT.glob("examples/*/*.py") if not each.name.startswith("test_"))
 
 
 @pytest.mark.slow
@@ -35,8 +37,7 @@ def test_programs_of_users_are_clean_in_strict_mode(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed (npm install --global pyright)")
-def test_pyright_finds_nothing_in_programs_of_users(tmp_path):
+def test_pyright_finds_nothing_in_programs_of_users(node_packages, tmp_path):
     right = [each for each in PROGRAMS if not each.stem.endswith("_wrong")]
     configuration = {
         "include": [os.path.relpath(each, tmp_path) for each in right],
@@ -45,7 +46,7 @@ def test_pyright_finds_nothing_in_programs_of_users(tmp_path):
     }
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(configuration))
     done = subprocess.run(
-        ["pyright", "--project", str(tmp_path), "--pythonpath", sys.executable],
+        [str(FOLDER / "node_modules/.bin/pyright"), "--project", str(tmp_path), "--pythonpath", sys.executable],
         capture_output=True,
         text=True,
         check=False,

@@ -13,7 +13,9 @@ import pytest
 
 from holdfast import Status
 from holdfast.installed import settings_model
+from holdfast.testing import Harness
 from holdfast.wiring import load_app, open_system
+from tests.support.markdown import texts
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -59,11 +61,28 @@ def test_the_example_imports_public_names_only(file):
             assert not any(each.name.partition(".")[0] == "holdfast" for each in node.names)
 
 
+def app_in_the_page(words, folder, monkeypatch):
+    """The app of the block that has these words."""
+    (block,) = [each for each in texts(ROOT / "docs" / "extending.md", "python") if words in each]
+    module = f"page_{len(block)}"
+    (folder / f"{module}.py").write_text(block, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    return load_app(f"{module}:app")
+
+
+async def test_the_workload_in_the_page_works(tmp_path, monkeypatch):
+    async with Harness(app_in_the_page("class Invoices", tmp_path, monkeypatch)) as h:
+        await h.submit("invoices", {"number": "2026-001", "customer": "ACME", "cents": 1299})
+        await h.submit("invoices", {"number": "2026-002", "customer": "ACME", "cents": 0})
+        await h.settle()
+
+        assert (await h.record("invoices", "2026-001"))["cents"] == 1299
+        assert [each.reason_code for each in await h.dead_letters()] == ["NOTHING_TO_PAY"]
+
+
 async def test_the_feature_in_the_page_works(tmp_path, monkeypatch):
-    (tmp_path / "pager_of_the_page.py").write_text(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    app = load_app("pager_of_the_page:app")
+    app = app_in_the_page("class PagerFeature", tmp_path, monkeypatch)
     got = []
 
     async def take(reader, writer):

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from holdfast import App, Collection, Context, Done, Reject, Retry, Snooze, SyncContext, Upsert
 from holdfast.contracts.ledger import Status
+from holdfast.contracts.queues import QueueJob
 from holdfast.telemetry import events
-from tests.support.gateway import assembled
+from tests.support.gateway import assembled, delayed
 from tests.support.waiting import eventually
 from tests.support.workloads import Parcel, Parcels
 
@@ -199,6 +200,19 @@ async def test_a_job_of_a_newer_version_waits_and_says_so():
         assert entry.attempts == ()
         assert entry.note.startswith("newer_version: The job has payload version 2")
         assert entry.not_before > entry.first_seen_at
+        assert gateway.workload.handled == []
+
+
+async def test_a_job_of_a_newer_version_that_an_external_producer_added_waits_in_the_queue(seen):
+    async with assembled() as gateway:
+        body = '{"$version":2,"id":"p","size":3}'
+        await gateway.broker.publish("parcels-main", [QueueJob("parcel.p", body)])
+        async with gateway.working():
+            await eventually(lambda: any(name == events.JOB_NEWER for name, _ in seen))
+            await eventually(lambda: delayed(gateway, 1))
+
+        assert await gateway.store.entry("parcels", "parcel:p") is None
+        assert await gateway.letters() == []
         assert gateway.workload.handled == []
 
 

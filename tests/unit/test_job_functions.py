@@ -16,6 +16,7 @@ from holdfast import (
     Context,
     Done,
     ExponentialBackoff,
+    InvalidContent,
     Job,
     JobFunction,
     ListedDelays,
@@ -24,11 +25,13 @@ from holdfast import (
     PermanentError,
     RateLimit,
     Reject,
+    Retry,
     Snooze,
     SyncContext,
     Tick,
     Workload,
 )
+from holdfast.embedding.steps import data_of
 from tests.support.clock import START
 
 
@@ -156,6 +159,8 @@ async def test_the_function_itself_can_be_called():
         (int, 5, {"value": 5}),
         (list[Pdf], [Pdf(pages=1)], {"value": [{"pages": 1}]}),
         (Pdf | None, None, None),
+        (Pdf | Snooze, Pdf(pages=3), {"pages": 3}),
+        (Pdf | int | Outcome, 5, {"value": 5}),
     ],
     ids=str,
 )
@@ -189,6 +194,14 @@ async def test_an_outcome_is_an_outcome():
         return Snooze(timedelta(seconds=3))
 
     assert await handled(work) == Snooze(timedelta(seconds=3))
+
+
+def test_the_waits_of_outcomes_are_durations_as_all_others():
+    assert Snooze("1h", "closed") == Snooze(timedelta(hours=1), "closed") == Snooze(3600, "closed")
+    assert Retry("BUSY", "later", after="5s") == Retry("BUSY", "later", after=timedelta(seconds=5))
+    assert Retry("BUSY", after=timedelta(seconds=-1)).after == timedelta(seconds=-1)
+    with pytest.raises(ValueError, match="'soon' is not a duration"):
+        Snooze("soon")
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
@@ -310,6 +323,15 @@ def test_a_version_that_is_none_breaks_the_contract(version):
 def test_a_body_that_is_no_object_breaks_the_contract(body):
     with pytest.raises(ValidationError):
         versioned(2, {1: dict}).read(body)
+
+
+def test_a_mapping_that_names_its_version_is_brought_to_this_version():
+    workload = versioned(2, {1: lambda old: {"number": old["no"]}})
+
+    assert data_of(workload, {"$version": 1, "no": "7"}) == Invoice(number="7")
+    assert data_of(workload, {"number": "7"}) == Invoice(number="7")
+    with pytest.raises(InvalidContent, match="payload version 3"):
+        data_of(workload, {"$version": 3, "number": "7"})
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

@@ -71,17 +71,17 @@ class Streams:
         await self._stopping.wait()
 
     @contextmanager
-    def count_one(self, sender: Sender | None) -> Iterator[None]:
+    def count_one(self, sender: Sender | None, **share: int) -> Iterator[None]:
         """Count one open stream. Raises a refusal when the limit is reached, and ``TooManyStreams`` for its tenant.
 
-        Without a sender, the stream is the operator's own.
+        Without a sender, the stream is the operator's own. ``share``: see :meth:`SenderLimits.stream`.
         """
         if self._open >= self._limit:
             refused("streams")
             raise Refusal(
                 Code.TOO_MANY_REQUESTS, "Too many progress streams are open; read the status of the job instead."
             )
-        with nullcontext() if sender is None else self._tenants.stream(sender):
+        with nullcontext() if sender is None else self._tenants.stream(sender, **share):
             self._open += 1
             try:
                 yield

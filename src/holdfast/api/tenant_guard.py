@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
-from holdfast.contracts.entries import OWNER, owned_key
+from holdfast.contracts.entries import owned_key, owner_of
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.tenants import KeyRefused, Principal, Sender
 from holdfast.engine.sender_limits import SenderLimits
@@ -101,9 +101,7 @@ class Caller:
 
     def owns(self, entry: LedgerEntry) -> bool:
         """Whether this caller may see the job. Operators see all; a tenant sees what it submitted."""
-        if self.owner is None:
-            return True
-        return entry.labels.get(OWNER) == self.owner and entry.key.startswith(owned_key(self.owner, ""))
+        return self.owner is None or owner_of(entry.key, entry.labels) == self.owner
 
 
 class JobGuard:

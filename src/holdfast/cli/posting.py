@@ -15,14 +15,17 @@ import typer
 from holdfast import __version__
 from holdfast.config import Settings
 from holdfast.contracts.redaction import scrub
+from holdfast.contracts.times import duration_ms
 
 from . import options
 from .failures import REFUSED, Stop
 from .opening import OWN_WORKLOADS, app_of, settings_with
-from .options import content
-from .output import print_json, say, show_facts
+from .options import content, span
+from .output import print_json, say, show_facts, show_table
 
 _TIMEOUT: Final = httpx.Timeout(30.0, connect=5.0)
+_MOST_DELAY_MS: Final = 31_536_000_000
+_MOST_REFUSALS: Final = 10
 _ANY_ADDRESS: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
@@ -160,9 +163,13 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    delay_ms: Annotated[
-        int, typer.Option(min=0, max=31_536_000_000, help="Milliseconds to wait before the job starts.")
-    ] = 0,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How long the job waits before it starts, such as 10m.", show_default=False
+        ),
+    ] = None,
+    delay_ms: Annotated[int | None, typer.Option(min=0, max=_MOST_DELAY_MS, hidden=True)] = None,
     priority: Annotated[
         int, typer.Option(min=0, max=2_097_152, help="A smaller number runs first; 0 is first of all.")
     ] = 0,
@@ -171,8 +178,13 @@ def submit(
 ) -> None:
     """Submit a job to one of your own workloads.
 
-    The API checks it against the workload's contract. Exit code 0: accepted; 1: refused; 2: could not be sent.
+    The API checks it against the workload's contract. A JSON array of up to 500 jobs is sent as a batch, and each job
+    has its own answer. Exit code 0: accepted; 1: refused, or at least one of the batch; 2: could not be sent.
+
+    holdfast submit invoices '{"number": "2026-001", "customer": "ACME", "cents": 1299}'
+    holdfast submit invoices @invoices.json --delay 10m
     """
+    query = {"delayMs": _delay(delay, delay_ms), "priority": priority}
     if document is None:
         workload, document = _only_workload(workload, app), workload
     body = content("The body", document)
@@ -188,10 +200,43 @@ def submit(
     async def posted() -> Answer:
         async with connected(where) as client:
             path = f"/v1/jobs/{quote(workload, safe='')}"
-            query = {name: value for name, value in {"delayMs": delay_ms, "priority": priority}.items() if value}
-            return await post(client, path, body, {"authorization": bearer}, **query)
+            given = {name: value for name, value in query.items() if value}
+            return await post(client, path, body, {"authorization": bearer}, **given)
 
-    report(asyncio.run(posted()), where, json=json)
+    answer = asyncio.run(posted())
+    (_report_batch if answer.status == httpx.codes.MULTI_STATUS else report)(answer, where, json=json)
+
+
+def _delay(delay: str | None, delay_ms: int | None) -> int:
+    """The delay in milliseconds. ``--delay-ms`` is the older option."""
+    if delay is not None and delay_ms is not None:
+        message = "Give --delay or --delay-ms, not both."
+        raise Stop(message)
+    chosen = delay_ms or 0 if delay is None else duration_ms(span("--delay", delay))
+    if chosen > _MOST_DELAY_MS:
+        message = "--delay can be 365d at most."
+        raise Stop(message)
+    return chosen
+
+
+def _report_batch(answer: Answer, url: str, *, json: bool) -> None:
+    """Show the answer for each job of a batch. Exit code 1 if one of them was refused."""
+    if not isinstance(answer.document, dict) or not isinstance(answer.document.get("answers"), list):
+        report(Answer(answer.status, None), url, json=json)
+        return
+    answers = [(each["index"], each["answer"]) for each in answer.document["answers"]]
+    if json:
+        print_json(answer.document)
+    else:
+        rows = [
+            (index, each.get("key"), each.get("errorCode") or ("duplicate" if each.get("duplicate") else "accepted"))
+            for index, each in answers
+        ]
+        show_table(("#", "key", "answer"), rows)
+    refused = [f"Job {index}: {each['errorCode']}: {each['message']}" for index, each in answers if "errorCode" in each]
+    if refused:
+        summary = f"{len(refused)} of {len(answers)} jobs were refused."
+        raise Stop(summary, *refused[:_MOST_REFUSALS], code=REFUSED)
 
 
 def _only_workload(document: str, app: str | None) -> str:

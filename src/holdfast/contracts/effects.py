@@ -38,7 +38,7 @@ class Upsert:
 
     collection: str
     key: str
-    set: Mapping[str, Any]
+    set: Mapping[str, Any] = field(default_factory=dict)
     set_on_insert: Mapping[str, Any] = field(default_factory=dict)
     only_if_newer: str | None = None
     add: Mapping[str, int] = field(default_factory=dict)

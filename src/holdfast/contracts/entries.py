@@ -104,6 +104,12 @@ def owned_key(owner: str, key: str) -> str:
     return f"{owner}:{key}"
 
 
+def owner_of(key: str, labels: Mapping[str, str]) -> str | None:
+    """The tenant whose job this is; None for a job of the operator, also if its workload gives it the same label."""
+    owner = labels.get(OWNER)
+    return owner if owner is not None and key.startswith(owned_key(owner, "")) else None
+
+
 def usable_job_id(candidate: str) -> bool:
     """Whether every broker keeps a job of this id apart from its own bookkeeping.
 

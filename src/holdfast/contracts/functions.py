@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import inspect
 import threading
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from .retry import ExponentialBackoff, RetryPolicy
 from .times import Duration
 from .workload import Workload
 
-Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 Returned = TypeVar("Returned")
 FieldOrFunction = str | Callable[[Any], str]
 
@@ -217,7 +218,7 @@ class FunctionWorkload(Workload[Data]):
         return self._result.validate_python(stored[_VALUE] if set(stored) == {_VALUE} else dict(stored))
 
 
-class JobFunction(Generic[Data, Result]):
+class JobFunction(Generic[Data, Result_co]):
     """A function that is a job: the name by which its jobs are submitted, with the types of its data and its result.
 
     Calling it calls the function itself, as in a plain unit test.
@@ -234,9 +235,9 @@ class JobFunction(Generic[Data, Result]):
         """The name of the workload."""
         return self.workload.name
 
-    def result_of(self, stored: Mapping[str, Any] | None) -> Result:
+    def result_of(self, stored: Mapping[str, Any] | None) -> Result_co:
         """The typed result, from the result in the ledger."""
-        return cast("Result", self.workload.result_of(stored))
+        return cast("Result_co", self.workload.result_of(stored))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - the function's own
         """Call the function itself."""
@@ -323,17 +324,19 @@ def job_function(
 
 def _adapter(result: Any, name: str) -> TypeAdapter[Any]:  # noqa: ANN401 - a type
     try:
-        return TypeAdapter(Any if _has_outcome(result) else result)
+        return TypeAdapter(_without_outcomes(result))
     except PydanticUserError as error:
         message = f"{name}: the result must have a type that pydantic can write as JSON: {error.message}"
         raise ConfigurationError(message) from error
 
 
-def _has_outcome(result: Any) -> bool:  # noqa: ANN401 - a type
-    """Whether the function returns outcomes, perhaps among other things. Then its result has no type of its own."""
+def _without_outcomes(result: Any) -> Any:  # noqa: ANN401 - a type
+    """The type of the result of a function that may also return outcomes: of ``Pdf | Snooze`` it is ``Pdf``."""
     outcomes = typing.get_args(Outcome)
-    kinds = typing.get_args(result) or (result,)
-    return any(isinstance(kind, type) and issubclass(kind, outcomes) for kind in kinds)
+    union = typing.get_origin(result) in {typing.Union, types.UnionType}
+    kinds = typing.get_args(result) if union else (result,)
+    own = tuple(each for each in kinds if not (isinstance(each, type) and issubclass(each, outcomes)))
+    return typing.Union[own] if own else Any  # noqa: UP007 - the types are known at run time
 
 
 def _reader_of(

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from .effects import Effect
+from .times import Duration, duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Failure(Reason):
 class Retry(Failure, Exception):
     """The work failed for a reason that may pass. A handler returns or raises it."""
 
-    def __init__(self, code: str, message: str = "", after: timedelta | None = None) -> None:
-        super().__init__(code, message, retry=True, after=after)
+    def __init__(self, code: str, message: str = "", after: Duration | None = None) -> None:
+        super().__init__(code, message, retry=True, after=None if after is None else _wait(after))
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
@@ -65,12 +66,16 @@ class Reject(Failure, Exception):
         return f"{self.code}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Snooze:
     """The job cannot be done yet, and nothing failed. Costs no attempt. ``note`` is a word for people: why it waits."""
 
     after: timedelta
     note: str | None = None
+
+    def __init__(self, after: Duration, note: str | None = None) -> None:
+        object.__setattr__(self, "after", _wait(after))
+        object.__setattr__(self, "note", note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +97,8 @@ class Expired:
 
 
 Outcome = Done | Failure | Snooze | Halt | Expired
+
+
+def _wait(after: Duration) -> timedelta:
+    """A ``timedelta`` stays as it is: a moment that has passed already is no mistake of a handler."""
+    return after if isinstance(after, timedelta) else duration(after)

@@ -20,11 +20,11 @@ from typing import Any, Generic, TypeVar
 from .errors import HoldfastError
 from .functions import JobFunction
 
-Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Submission(Generic[Result]):
+class Submission(Generic[Result_co]):
     """The receipt of a job: the ledger has it, and it will end as processed, expired or a dead letter (I1).
 
     ``duplicate``: the same job was accepted before, and this is the receipt of that job. ``due_at`` is the instant
@@ -38,7 +38,7 @@ class Submission(Generic[Result]):
     duplicate: bool
     received_at: datetime
     due_at: datetime | None = None
-    job: JobFunction[Any, Result] | None = field(default=None, repr=False, compare=False)
+    job: JobFunction[Any, Result_co] | None = field(default=None, repr=False, compare=False)
 
 
 class Conflict(HoldfastError):

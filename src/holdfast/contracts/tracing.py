@@ -46,6 +46,11 @@ def trace_id_of(traceparent: str) -> str | None:
     return trace_id if trace_id.strip("0") and parent_id.strip("0") else None
 
 
+def passed_on(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that a job passes on to the jobs that follow from it: they belong to the same request."""
+    return {name: labels[name] for name in (TRACE_ID, REQUEST_ID, TRACEPARENT) if name in labels}
+
+
 def new_trace_id() -> str:
     """A trace id that nobody has used before: 32 hexadecimal digits."""
     return uuid4().hex

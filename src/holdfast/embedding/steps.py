@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from holdfast.contracts.admission import FieldProblem, InvalidContent
 from holdfast.contracts.dead_letters import letter_id
-from holdfast.contracts.errors import InvalidQuery, NotFound
+from holdfast.contracts.errors import InvalidQuery, NewerVersion, NotFound
 from holdfast.contracts.functions import JobFunction
 from holdfast.contracts.ledger import LedgerEntry, RecordedAs, Status
 from holdfast.contracts.submissions import (
@@ -27,7 +28,7 @@ from holdfast.contracts.times import Duration, duration
 from holdfast.contracts.tracing import labels_of, request_labels
 from holdfast.contracts.transitions import CANCELLED
 from holdfast.contracts.validation import BODY, sentence_of
-from holdfast.contracts.workload import Workload
+from holdfast.contracts.workload import VERSION_FIELD, Workload
 from holdfast.wiring import System
 
 AnyJob = JobFunction[Any, Any] | Workload[Any] | str
@@ -78,12 +79,19 @@ def data_of(workload: Workload[Any], given: object) -> BaseModel:
         message = f"A job of {workload.name} takes {contract.__name__}, not {type(given).__name__}."
         raise TypeError(message)
     try:
-        return contract.model_validate(given)
+        if VERSION_FIELD not in given:
+            return contract.model_validate(given)
+        data: BaseModel = workload.read(json.dumps(given, default=str))  # an older version is brought to this version
+    except NewerVersion as error:
+        problem = FieldProblem(VERSION_FIELD, f"must be at most {workload.version}")
+        raise InvalidContent([problem], error.message) from None
     except ValidationError as error:
         problems = [
             FieldProblem(".".join(map(str, each["loc"])) or BODY, sentence_of(each))
             for each in error.errors(include_url=False, include_input=False)
         ]
+    else:
+        return data
     listed = "; ".join(f"{each.field} {each.problem}" for each in problems)
     raise InvalidContent(problems, f"The data of a job of {workload.name} breaks its contract: {listed}.")
 

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from holdfast.contracts.admission import InvalidContent
 from holdfast.contracts.entries import new_entry, usable_job_id
-from holdfast.contracts.errors import BrokerUnavailable, StoreUnavailable
+from holdfast.contracts.errors import BrokerUnavailable, NewerVersion, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry, Recorded, RecordedAs, Status
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queues import Delivery
 from holdfast.contracts.redaction import scrub
 from holdfast.contracts.validation import describe_validation
-from holdfast.contracts.workload import Workload
+from holdfast.contracts.workload import VERSION_FIELD, Workload
 from holdfast.telemetry import emit, events
 
 from .entries import queue_job, refused_entry
@@ -41,6 +41,20 @@ async def adopt(store: Store, workload: Workload[Any], deliveries: Sequence[Deli
     is lost silently.
     """
     return [answer.job_id for _, answer in await _recorded(store, workload, deliveries)]
+
+
+def of_newer_version(workload: Workload[Any], delivery: Delivery) -> bool:
+    """Whether a newer version of the program wrote this job. It waits in the queue for a worker that can read it."""
+    if f'"{VERSION_FIELD}"' not in delivery.data:
+        return False
+    try:
+        workload.read(delivery.data)
+    except NewerVersion as error:
+        emit(events.JOB_NEWER, workload=workload.name, job_id=delivery.job_id, reason=error.message)
+        return True
+    except Exception:  # noqa: BLE001 - the body is at fault, or the workload's code: adopting it says more
+        return False
+    return False
 
 
 async def adopt_texts(store: Store, broker: Broker, workload: Workload[Any], texts: Sequence[str]) -> None:

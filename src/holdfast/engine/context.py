@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.effects import Effect, Enqueue
-from holdfast.contracts.entries import OWNER, new_entry
+from holdfast.contracts.entries import new_entry, owner_of
 from holdfast.contracts.errors import DeadlinePassed, LeaseLost, StoreUnavailable
 from holdfast.contracts.functions import JobFunction
 from holdfast.contracts.jobs import Data, Job
@@ -25,7 +25,7 @@ from holdfast.contracts.ports import Ambient, Broker, Store
 from holdfast.contracts.queues import RateLimit
 from holdfast.contracts.queues import rate as rate_of
 from holdfast.contracts.times import Duration, duration, isoformat
-from holdfast.contracts.tracing import REQUEST_ID, TRACE_ID, TRACEPARENT
+from holdfast.contracts.tracing import passed_on
 from holdfast.contracts.transitions import OVERDUE, Proceed, Settled, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, events
@@ -37,7 +37,6 @@ from .transitions import RunningJob
 _MOST_IN_ONE_COMMIT: Final = 100
 _REPORT_EVERY: Final = timedelta(milliseconds=500)
 _LONGEST_NOTE: Final = 500
-_HANDED_ON: Final = (TRACE_ID, REQUEST_ID, TRACEPARENT)
 
 
 @dataclass(slots=True)
@@ -222,9 +221,14 @@ class JobContext:
         if not isinstance(data, workload.contract):
             message = f"{workload.name} takes {workload.contract.__name__}, not {type(data).__name__}."
             raise TypeError(message)
-        labels = {name: self._job.labels[name] for name in _HANDED_ON if name in self._job.labels}
-        owner = self._job.labels.get(OWNER)
-        entry = new_entry(workload, data, priority=priority, delay=duration(delay), owner=owner, labels=labels)
+        entry = new_entry(
+            workload,
+            data,
+            priority=priority,
+            delay=duration(delay),
+            owner=owner_of(self._job.key, self._job.labels),
+            labels=passed_on(self._job.labels),
+        )
         self._effects.append(Enqueue(entry))
 
     async def proceed(self, effects: Sequence[Effect] = (), *, repeatable: bool = False) -> None:
@@ -254,7 +258,8 @@ class JobContext:
 
     async def reserve(self, name: str, rate: RateLimit | str) -> timedelta:
         """The wait until the job's place in an even flow."""
-        (wait,) = await self._shared.broker.reserve(name, rate_of(rate), [self._job.job_id])
+        place = f"{self._shared.workload}/{self._job.job_id}"  # other workloads may have a job of this id
+        (wait,) = await self._shared.broker.reserve(name, rate_of(rate), [place])
         return wait
 
     def end(self, outcome: Outcome) -> Outcome:

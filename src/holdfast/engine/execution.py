@@ -39,9 +39,9 @@ from holdfast.contracts.transitions import Ending, Release, Settlement
 from holdfast.contracts.workload import Workload
 from holdfast.telemetry import emit, emit_failure, events
 
-from .adoption import adopt
+from .adoption import adopt, of_newer_version
 from .context import JobContext, SharedContext
-from .handling import handle, handle_batch, job_of
+from .handling import WHEN_NEWER, handle, handle_batch, job_of
 from .hooks import Hooks, policy_limit
 from .settling import Ended, Settler
 from .transitions import Decider, RunningJob, attempt_limit
@@ -185,6 +185,9 @@ class Execution:
             known = zip(named, found, strict=True)
             claims: dict[int, ClaimResult] = {at: each for at, each in known if not isinstance(each, Unrecorded)}
             unknown = [position for position in range(len(deliveries)) if position not in claims]
+            for position in [each for each in unknown if of_newer_version(self._workload, deliveries[each])]:
+                claims[position] = NotNow(deliveries[position].job_id, WHEN_NEWER)
+                unknown.remove(position)
             if unknown:
                 job_ids = await adopt(self._store, self._workload, [deliveries[position] for position in unknown])
                 claims |= zip(unknown, await self._claim(job_ids, self._most_attempts), strict=True)

@@ -34,7 +34,8 @@ from .tracebacks import traceback_text
 _NOT_THE_HANDLERS: Final = (DeadlinePassed, LeaseLost, BrokerUnavailable, StoreUnavailable)
 """Errors that the context raises, and not the handler's own code."""
 _WHEN_AWAY: Final = timedelta(seconds=1)
-_WHEN_NEWER: Final = timedelta(minutes=1)
+WHEN_NEWER: Final = timedelta(minutes=1)
+"""How long a job of a newer version waits before it is tried again."""
 
 
 def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
@@ -46,7 +47,7 @@ def job_of(workload: Workload[Any], claim: Claimed) -> Job[Any] | Outcome:
         data: BaseModel = workload.read(claim.body)
         data = workload.at_attempt(data, claim.attempt)
     except NewerVersion as error:  # a worker of the newer version will do it
-        return Snooze(_WHEN_NEWER, f"newer_version: {error.message}")
+        return Snooze(WHEN_NEWER, f"newer_version: {error.message}")
     except ValidationError as error:
         return Reject(VALIDATION_FAILED, describe_validation(error))
     except Exception as error:  # noqa: BLE001 - a workload's own code

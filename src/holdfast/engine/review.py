@@ -11,11 +11,12 @@ from pydantic import ValidationError
 from holdfast.contracts.crash_points import crash_point
 from holdfast.contracts.dead_letters import DeadLetter, ListedLetter, ReviewStatus
 from holdfast.contracts.effects import Effect
-from holdfast.contracts.entries import new_entry
+from holdfast.contracts.entries import new_entry, owner_of
 from holdfast.contracts.errors import BrokerUnavailable, InvalidQuery, NotFound, ReviewRefused, StoreUnavailable
 from holdfast.contracts.ledger import NewEntry
 from holdfast.contracts.ports import Broker, Store
 from holdfast.contracts.queries import LetterQuery, Page, Slice
+from holdfast.contracts.tracing import passed_on
 from holdfast.contracts.transitions import Publish
 from holdfast.contracts.validation import describe_validation
 from holdfast.contracts.workload import Workload
@@ -246,7 +247,14 @@ class Review:
             if data is None:
                 return None
             # Recorded with the workload's own effects, like any new job.
-            return Hooks(workload).accepted(new_entry(workload, data, replay_of=letter.key), data, queued=False)
+            entry = new_entry(
+                workload,
+                data,
+                replay_of=letter.key,
+                owner=owner_of(letter.key, letter.labels),
+                labels=passed_on(letter.labels),
+            )
+            return Hooks(workload).accepted(entry, data, queued=False)
         except ValidationError as error:
             message = f"It cannot be replayed: what it holds is no job of {workload.name}. {describe_validation(error)}"
             raise ReviewRefused(message) from error

@@ -67,6 +67,9 @@ _COUNT_EVERY: Final = 1.0
 _COUNTING_SHARE: Final = 50
 """A count that takes long is repeated less often: counting takes 1/50 of the time at most."""
 _EVERYTHING: Final = 2**31 - 1
+_STREAM: Final = 25
+WAIT: Final = 1
+"""So many parts make a stream. A wait for the end of a job is one part: all waits share one poll of the ledger."""
 _RETRY_LATER: Final = 5
 """Seconds. Jobs and streams end one by one: a sender with too many of them need not ask each second."""
 
@@ -88,6 +91,7 @@ class _Used:
     requests: TokenBucket = field(default_factory=TokenBucket)
     pending: int = 0
     streams: int = 0
+    """In parts: see ``_STREAM``."""
     waiting: int = 0
     count_again_at: float = -math.inf
     counting: asyncio.Task[None] | None = None
@@ -149,17 +153,17 @@ class SenderLimits:
             raise TooManyPending
 
     @contextlib.contextmanager
-    def stream(self, sender: Sender) -> Iterator[None]:
-        """Count one open stream. Raises :class:`TooManyStreams`."""
+    def stream(self, sender: Sender, share: int = _STREAM) -> Iterator[None]:
+        """Count one open stream, or a ``share`` of one. Raises :class:`TooManyStreams`."""
         used, most = self._senders[sender.name], self.of(sender).streams
-        if most is not None and used.streams >= most:
+        if most is not None and used.streams + share > most * _STREAM:
             refused("sender_streams", sender=sender.name)
             raise TooManyStreams(_RETRY_LATER)
-        used.streams += 1
+        used.streams += share
         try:
             yield
         finally:
-            used.streams -= 1
+            used.streams -= share
 
     async def count_job(self, sender: Sender) -> None:
         """Count a job that is about to be recorded. Raises :class:`SenderLimitReached`."""

@@ -194,7 +194,9 @@ class Tenants:
         if bound is None:
             return f"must be among {', '.join(self._scopes)}"
         if not self._workloads:
-            return f"{bound[0]} can be bound to a workload of your own, and this program was told of none: use --app"
+            return (
+                f"{bound[0]} can be bound to a workload of your app, which --app or HOLDFAST_APP names; there is none"
+            )
         return f"{bound[0]} can be bound to {', '.join(self._workloads)}, and to no other workload"
 
     async def key(self, key_id: str) -> ApiKey:

@@ -39,7 +39,16 @@ def traceback_text(error: BaseException) -> str | None:
         if others:
             lines.append("  in libraries:" if own else "  in libraries alone:")
             lines += [f"    {_shown(frame)}" for frame in reversed(others[-_MOST_FRAMES:])]
-    return scrub("\n".join(lines))[:_LONGEST]
+    return "\n".join(map(scrub, lines))[:_LONGEST]  # line by line, because a text of messages has a smaller limit
+
+
+def place_of(error: BaseException) -> str | None:
+    """The file and the line where the user's own code failed, such as ``app.py:12``; None if no such code ran."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    own = [frame for frame in frames if not _from_library(frame.filename)]
+    return f"{_short(own[-1].filename)}:{own[-1].lineno}" if own else None
 
 
 def _shown(frame: traceback.FrameSummary) -> str:

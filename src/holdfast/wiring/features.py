@@ -17,6 +17,7 @@ from holdfast.contracts.redaction import scrub
 from holdfast.contracts.schedules import SCHEDULE_COLLECTIONS
 from holdfast.contracts.tenants import TENANT_COLLECTIONS
 from holdfast.contracts.workload import Workload
+from holdfast.engine.tracebacks import place_of
 from holdfast.feature import Feature, NotSetUp, Parts, Services
 from holdfast.installed import feature_lack, require_libraries
 
@@ -103,11 +104,11 @@ def load_app(reference: str, folders: Sequence[Path] = (), *, written: str | Non
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        message = f"{written}: there is no module {error.name!r} here or on the Python path."
+        message = f"{written}: there is no module {error.name!r} here or on the Python path{_place(error)}."
         raise ConfigurationError(message) from error
     except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {scrub(message_of(error))}"
-        message = f"{written}: importing {module_name!r} failed: {why}"
+        message = f"{written}: importing {module_name!r} failed: {why}{_place(error)}"
         raise ConfigurationError(message) from error
     found = getattr(module, attribute, None)
     if found is None:
@@ -117,3 +118,8 @@ def load_app(reference: str, folders: Sequence[Path] = (), *, written: str | Non
         message = f"{written}: {attribute!r} is a {type(found).__name__}, not a holdfast.App."
         raise ConfigurationError(message)
     return found
+
+
+def _place(error: BaseException) -> str:
+    place = place_of(error)
+    return "" if place is None else f" ({place})"

@@ -8,7 +8,7 @@ key without this id. So no tenant learns of another's keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Depends
 
@@ -24,7 +24,7 @@ from .reading import add_listing, add_reading
 from .submitting import add_submitting
 from .watching import Watching, add_watching
 
-_ABOUT = (
+_ABOUT: Final = (
     "Jobs of your own workloads. Needs the operator token, or an API key with the scope `jobs:write`, `jobs:read` or "
     "`jobs:cancel`, which may be bound to a workload (`jobs:write:invoices`). A tenant sees its own jobs; those of "
     "others count as not found."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Path
 
@@ -15,6 +15,9 @@ from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.queries import LetterQuery, Page
 from holdfast.contracts.tenants import JOB_SCOPES
 from holdfast.contracts.workload import Workload
+
+_LETTERS: Final = 100
+"""The most dead letters of one job that are shown."""
 
 WorkloadName = Annotated[str, Path(description="The workload's name.", examples=["invoices"])]
 Key = Annotated[str, Path(description="The job's idempotency key. It may contain `/`.", examples=["invoice-7"])]
@@ -79,6 +82,3 @@ class Lookup:
         return self._open_to_tenants(name) and any(
             caller.tenant is not None and caller.tenant.may(scope, name) for scope in JOB_SCOPES
         )
-
-
-_LETTERS = 100

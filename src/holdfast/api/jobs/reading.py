@@ -31,7 +31,8 @@ Newest first. All conditions must hold. A label must be one of the workload's `i
 jobs than `limit`, and still have a `next`."""
 _SHOW: Final = f"""\
 With `wait`, the answer comes when the job has ended, or when so many seconds are over (at most {LONGEST_WAIT}). Look at
-`status`: `processed`, `dead_lettered` and `expired` are ends. Such a request counts as an open stream of its tenant.
+`status`: `processed`, `dead_lettered` and `expired` are ends. 25 such requests count as one open stream of
+their tenant.
 
 Tracebacks are for operators: a tenant sees the code and the message of each error. A key that ends with `/events` is
 found by the list, with `key=`."""

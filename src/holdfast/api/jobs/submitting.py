@@ -100,20 +100,15 @@ def add_submitting(
 async def _read(request: Request, workload: Workload[Any], limit: int) -> BaseModel | list[BaseModel | Refusal]:
     """The job in the body; or those of a list, each with what is wrong with it instead of the job."""
     raw = await read_json_bytes(request.scope["headers"], request.receive, limit * _BATCH_BODIES)
-    batch = raw.lstrip(b" \t\r\n").startswith(b"[")
-    if not batch and len(raw) > limit:
-        raise Refusal(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {limit} bytes.")
+    read = _batch_of if raw.lstrip(b" \t\r\n").startswith(b"[") else _job_of
     if len(raw) <= _LARGE:
-        return _batch_of(raw, workload, limit) if batch else _job_of(raw, workload)
-    # A large body is read in a thread: the other requests go on.
-    return (
-        await run_in_threadpool(_batch_of, raw, workload, limit)
-        if batch
-        else await run_in_threadpool(_job_of, raw, workload)
-    )
+        return read(raw, workload, limit)
+    return await run_in_threadpool(read, raw, workload, limit)  # the other requests go on
 
 
-def _job_of(raw: bytes, workload: Workload[Any]) -> BaseModel:
+def _job_of(raw: bytes, workload: Workload[Any], limit: int) -> BaseModel:
+    if len(raw) > limit:
+        raise Refusal(Code.PAYLOAD_TOO_LARGE, f"The body is larger than {limit} bytes.")
     strict_json.parse(raw)
     return _validated(raw, workload)
 

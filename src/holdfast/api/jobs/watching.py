@@ -18,6 +18,7 @@ from holdfast.api.views import JobEvent
 from holdfast.contracts.errors import NotFound
 from holdfast.contracts.ledger import LedgerEntry
 from holdfast.contracts.tenants import KeyRefused
+from holdfast.engine.sender_limits import WAIT
 
 from .lookup import Key, Lookup, WorkloadName
 
@@ -50,7 +51,7 @@ class Watching:
 
     async def until_ended(self, request: Request, caller: Caller, entry: LedgerEntry, seconds: float) -> None:
         """Return when the job has ended, the time is over, the client has gone, or the process is about to stop."""
-        with self._waits.count_one(caller.sender):
+        with self._waits.count_one(caller.sender, share=WAIT):
             until = self._services.waiting.until_ended(entry.workload, entry.key, timedelta(seconds=seconds))
             reasons = [asyncio.ensure_future(until), asyncio.create_task(wait_for_disconnect(request.receive))]
             try:
