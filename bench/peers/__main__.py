@@ -1,4 +1,4 @@
-"""``make bench-peers``: no-op jobs of 500 bytes through Holdfast and other job queues, in turn, on this machine."""
+"""``make bench-peers``: no-op jobs of 500 bytes through Holdfast and other job queues, interleaved, on this machine."""
 
 from __future__ import annotations
 

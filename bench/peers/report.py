@@ -28,7 +28,7 @@ def show(figures: Mapping[str, Any], console: Console) -> None:
     facts = figures["machine"]
     plan = figures["plan"]
     table = Table(
-        title=f"{plan['jobs']:,} jobs of 500 bytes, {plan['rounds']} rounds in turn; {facts['processor']}; "
+        title=f"{plan['jobs']:,} jobs of 500 bytes, {plan['rounds']} rounds, interleaved; {facts['processor']}; "
         f"load {facts['load_before']} before, {figures['load_after']} after",
         show_lines=True,
     )
