@@ -13,7 +13,7 @@ STATIONS = [
     ("stores/sqlite/ledger.py", "claim"),
     ("features/courier/workload.py", "Courier.handle_batch"),
     ("stores/sqlite/settling.py", "settle"),
-    ("brokers/sqlite.py", "SqliteBroker.settle"),
+    ("brokers/sqlite.py", "SqliteBroker.acknowledge"),
 ]
 
 

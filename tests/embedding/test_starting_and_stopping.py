@@ -270,14 +270,14 @@ async def test_the_process_stays_as_it_was(file):
     app, workload = app_with()
     handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     interval, tasks = sys.getswitchinterval(), asyncio.all_tasks()
-    root = list(logging.getLogger().handlers)
+    root, threads = list(logging.getLogger().handlers), set(threading.enumerate())
     async with Holdfast(app, **file) as hold:
         await hold.result(await hold.submit(workload, invoice("1")))
         assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
         assert sys.getswitchinterval() == interval
     assert asyncio.all_tasks() == tasks
     assert list(logging.getLogger().handlers) == root
-    assert [each.name for each in threading.enumerate() if "holdfast" in each.name.lower()] == []
+    assert [each.name for each in set(threading.enumerate()) - threads if "holdfast" in each.name.lower()] == []
 
 
 async def test_failures_are_logged_once_by_the_logger_holdfast(file, caplog):
