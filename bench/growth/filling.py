@@ -86,7 +86,7 @@ def fill(data: Path, *, settled: int, waiting: int, tell: Callable[[str], None])
         first = _SETTLED_FROM + 300_000_000 + letters
         _copy(connection, "dead_lettered", first, dead)
         _copy_letters(connection, first, dead)
-        first = _WAITING_FROM + queued
+        first = _next_waiting(connection)
         _copy(connection, "received", first, waiting - queued)
         _copy_queue(connection, first, waiting - queued)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -153,6 +153,14 @@ def _value(table: str, name: str, shift: str) -> str:
 def _count(connection: sqlite3.Connection, condition: str) -> int:
     query = f"SELECT count(*) FROM ledger_entries WHERE workload = 'courier' AND {condition}"  # noqa: S608 - our own
     return int(connection.execute(query).fetchone()[0])
+
+
+def _next_waiting(connection: sqlite3.Connection) -> int:
+    """Copies of an earlier backlog that were worked keep their numbers."""
+    query = "SELECT max(key) FROM ledger_entries WHERE workload = 'courier' AND key >= ? AND key < ?"
+    ends = (f"courier-bench:evt_{_WAITING_FROM:09d}", "courier-bench:evt_9")
+    last = connection.execute(query, ends).fetchone()[0]
+    return _WAITING_FROM if last is None else int(last.rpartition("_")[2]) + 1
 
 
 def _wait(data: Path, query: str) -> None:
