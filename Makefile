@@ -45,7 +45,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents mutants chaos attack fuzz audit clean
+.PHONY: help install demo demo-cluster test test-fast check format bench bench-cluster bench-documents bench-peers bench-growth mutants chaos attack fuzz audit clean
 
 help: ## Show this list
 	@echo "Holdfast. Usage: make <target> [ARGS='...'] [PYTHON=python3.12]"
@@ -100,6 +100,13 @@ bench-cluster: $(STAMP) ## Measure the cluster on Valkey and MongoDB, and its qu
 
 bench-documents: $(STAMP) ## Measure how well and how fast pages and speech are read; ARGS='--quick' for a minute
 	$(BIN)/python -m bench.documents $(ARGS)
+
+bench-peers: $(STAMP) ## Measure Holdfast beside Celery, Dramatiq, arq, SAQ, Huey, Procrastinate, PGQueuer, BullMQ (15 minutes)
+	@$(BIN)/python -m bench.peers.libraries
+	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-growth: $(STAMP) ## Measure the cost of a job, of lists and of the disk as the ledger grows; ARGS='--quick' for a minute
+	$(BIN)/python -m bench.growth $(ARGS)
 
 mutants: $(STAMP) ## Break the engine on purpose and see that the simulation notices every time
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -59,14 +59,15 @@ class Stage:
 
 
 @contextlib.contextmanager
-def a_stage(place: Place, folder: Path) -> Iterator[Stage]:
-    """Prepare, and clear away afterwards."""
+def a_stage(place: Place, folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Stage]:
+    """Prepare, and clear away afterwards. ``more`` are further settings."""
     name = f"{place.mark}{secrets.token_hex(3)}"
     settings = {
         "REDIS_URL": place.redis_url,
         "MONGO_URI": place.mongo_uri,
         "MONGO_DB_NAME": name,
         "QUEUE_PREFIX": name,
+        **(more or {}),
     }
     migrated = subprocess.run(
         [sys.executable, "-m", "holdfast", "migrate"],

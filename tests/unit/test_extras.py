@@ -24,7 +24,7 @@ BROUGHT_BY_OTHERS = {
     "omegaconf": "rapidocr",
 }
 """Imports that come with another library of the same extra, by that library."""
-NOT_IMPORTED = {"all", "dev", "otel"}
+NOT_IMPORTED = {"all", "bench", "dev", "otel"}
 PROVIDERS = packages_distributions()
 
 

@@ -1,7 +1,7 @@
 """The two models of the local OCR: one finds the lines on a page, the other reads a line.
 
 Lines are read one by one, each on one thread. In a batch, all lines are as long as the longest, and the batch does not
-fit into the cache of a processor: it takes more than half as much time again, and six times the memory.
+fit into the cache of a processor: it takes more than half as much time again.
 """
 
 from __future__ import annotations
