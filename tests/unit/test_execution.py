@@ -447,3 +447,27 @@ async def test_a_policy_that_raises_is_replaced_by_the_default_one():
             entry = await gateway.until("p", Status.FAILED)
 
         assert timedelta(seconds=1) <= entry.not_before - gateway.clock.now() <= timedelta(seconds=1.2)
+
+
+async def test_with_one_slot_each_job_sees_what_the_job_before_it_has_written():
+    class Counting(Parcels):
+        concurrency = 1
+
+        async def handle(self, job, context):
+            found = await context.get("parcel_places", "total")
+            total = (found["total"] if found else 0) + 1
+            return Done([Upsert("parcel_places", "total", {"total": total})])
+
+    async def take_time(settlements):
+        await asyncio.sleep(0.01)
+
+    async with assembled(Counting()) as gateway:
+        gateway.store.before("settle", take_time)
+        for number in range(20):
+            await gateway.accept(f"p{number}")
+        async with gateway.working():
+            await eventually(lambda: _total(gateway, 20))
+
+
+async def _total(gateway, wanted):
+    return (await gateway.store.get("parcel_places", "total") or {}).get("total") == wanted

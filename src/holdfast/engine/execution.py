@@ -158,6 +158,8 @@ class Execution:
             return 0
         if free < self._concurrency // 2:
             free = await self._gather_slots()
+            if free <= 0:  # another pipeline has them
+                return 0
         size = min(free, _BATCH)
         self._reserved += size
         try:
@@ -183,9 +185,10 @@ class Execution:
         """How many more jobs may be taken. A job whose handler has returned occupies no slot while it is settled.
 
         So the next jobs are claimed while the last ones are committed. No more jobs than there are slots may wait to be
-        settled: a store that is slow or away stops the taking.
+        settled: a store that is slow or away stops the taking. With a single slot, each job sees what the job before it
+        has committed: people choose one slot for that.
         """
-        handled = min(self._settling, self._concurrency)
+        handled = min(self._settling, self._concurrency) if self._concurrency > 1 else 0
         return self._concurrency - (len(self._running) - handled) - self._reserved
 
     async def _gather_slots(self) -> int:
