@@ -326,7 +326,7 @@ if not _left_the_network():
     return [path.name for path in home.rglob("*") if path.is_file()]
 
 
-PAGES = "from holdfast.features.documents.child.ocr import LocalPages; LocalPages(1)"
+PAGES = "from holdfast.features.documents.child.ocr import _loaded; _loaded(1)"
 SPEECH = """
 from holdfast.features.documents.child import speech
 from holdfast.features.documents.child.whisper_files import WhisperFiles

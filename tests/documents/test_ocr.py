@@ -91,32 +91,6 @@ def test_a_sheet_that_lies_any_way_is_read_and_its_lines_stand_where_they_are(en
     assert found.lines[0].box == pytest.approx(expected[rotate], abs=6)
 
 
-def test_small_print_below_usual_print_is_not_left_out(engine: LocalPages) -> None:
-    # The quick search for lines does not see letters of 5 points; the ink that it left out has it search again.
-    note = "Subject to change without notice. Printed in Porto."
-    (sheet,) = pages.page_images(pages.text_pdf([SAMPLES["en"]]))
-    (small,) = pages.page_images(pages.text_pdf([note], size=5))
-    edge = round(50 * SCALE)
-    sheet.paste(small.crop((0, edge, small.width, edge + 60)), (0, round(700 * SCALE)))
-    found = engine.read(sheet, scale=SCALE, language="en")
-    assert error_rate(found.text, f"{SAMPLES['en']} {note}") <= 0.005
-
-
-def test_a_page_of_small_print_is_read(engine: LocalPages) -> None:
-    found = read(engine, pages.scanned_pdf([SAMPLES["pt"]], size=5))
-    assert error_rate(found.text, SAMPLES["pt"]) <= 0.005
-
-
-def test_an_upside_down_page_is_read_once_in_full(engine: LocalPages, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_lines: list[int] = []
-    reader = engine._reader
-    usual = reader.read
-    monkeypatch.setattr(reader, "read", lambda lines: (read_lines.append(len(lines)), usual(lines))[1])
-    found = read(engine, pages.scanned_pdf([SAMPLES["en"]], rotate=180))
-    assert found.rotation == 180
-    assert sum(read_lines) <= len(found.lines) + 3
-
-
 def test_confidence_weighs_lines_by_their_characters(engine: LocalPages) -> None:
     found = read(engine, pages.scanned_pdf([["A1", "Some more words than that"]], dpi=100))
     total = sum(line.confidence * len(line.text) for line in found.lines)

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from holdfast.features.documents.failures import Code, DocumentFailure
 
 from .layout import Box, composed, reading_order
-from .ocr_models import Corners, FoundLine, LineFinder, LineReader
+from .limits import forbid_reports
 from .port import Ask, Reading
 from .protocol import Line, Spec
 
 if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
     from PIL import Image
 
 ENGINE: Final = "local"
 MODEL: Final = "pp-ocrv6-small"
+_DETECTION: Final = "PP-OCRv6_det_small.onnx"
+_RECOGNITION: Final = "PP-OCRv6_rec_small.onnx"
 
 # Lines below this score are stains and ornaments.
 _WORST_LINE: Final = 0.5
@@ -28,15 +34,16 @@ _WORST_LINE: Final = 0.5
 _WORST_PAGE: Final = 0.85
 # A piece that is taller than wide by this factor is a line that runs down the page.
 _TALL: Final = 1.5
-# So many of the longest lines show whether a page is upright.
-_SAMPLE: Final = 3
+
+
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """A line as the model returned it: its corners, clockwise from the top left."""
 
-    corners: Corners
+    corners: tuple[Point, Point, Point, Point]
     text: str
     score: float
 
@@ -52,7 +59,7 @@ class LocalPages:
     model = MODEL
 
     def __init__(self, threads: int) -> None:
-        self._finder, self._reader = LineFinder(threads), LineReader(threads)
+        self._engine = _loaded(threads)
 
     @classmethod
     def of(cls, spec: Spec, ask: Ask) -> Self:
@@ -86,58 +93,76 @@ class LocalPages:
         return Reading(text=composed(texts, order), confidence=confidence, rotation=rotation, lines=lines)
 
     def _best(self, image: Image.Image) -> tuple[int, list[_Piece]]:
-        """The rotation with the best score, and the pieces of the page in that rotation.
-
-        A few long lines show whether a page is upright: only if they do not, other rotations are tried.
-        """
-        found = {0: self._sheet(image, 0)}
-        if not found[0].lines:
+        """The rotation with the best score, and the pieces of the page in that rotation."""
+        found = {0: self._pieces(image, 0)}
+        if not found[0]:
             return 0, []
-        if not found[0].is_upright():
-            for rotation in (90, 270) if found[0].lies_sideways() else (180,):
-                found[rotation] = self._sheet(image, rotation)
-                if found[rotation].is_upright():
-                    return rotation, found[rotation].pieces()
-            rotation = max(found, key=lambda turned: _mean_score(found[turned].pieces()))
-            return rotation, found[rotation].pieces()
-        return 0, found[0].pieces()
+        sideways = _lies_sideways(found[0])
+        if not sideways and _mean_score(found[0]) >= _WORST_PAGE:
+            return 0, found[0]
+        tried = (90, 270) if sideways else (180,)
+        for rotation in tried:
+            found[rotation] = self._pieces(image, rotation)
+            if _mean_score(found[rotation]) >= _WORST_PAGE and not _lies_sideways(found[rotation]):
+                return rotation, found[rotation]
+        rotation = max(found, key=lambda turned: _mean_score(found[turned]))
+        return rotation, found[rotation]
 
-    def _sheet(self, image: Image.Image, rotation: int) -> _Sheet:
+    def _pieces(self, image: Image.Image, rotation: int) -> list[_Piece]:
         import numpy as np  # noqa: PLC0415 - heavy: only when a page needs it
 
         turned = image.rotate(-rotation, expand=True) if rotation else image
         # The models expect the colours in the order blue, green, red.
         pixels = np.ascontiguousarray(np.asarray(turned.convert("RGB"))[:, :, ::-1])
-        return _Sheet(self._finder.lines(pixels), self._reader)
+        result = self._engine(pixels, text_score=0.0)
+        if result.boxes is None:
+            return []
+        return [
+            _Piece(corners, text, float(score))
+            for corners, text, score in zip(result.boxes.tolist(), result.txts, result.scores, strict=True)
+        ]
 
 
-class _Sheet:
-    """A page in one rotation. Its lines, the longest first, are read when they are needed."""
+def _loaded(threads: int) -> Any:  # noqa: ANN401 - rapidocr's type hints for its results are wrong
+    """The engine with its models loaded. It logs nothing."""
+    forbid_reports()
+    import cv2  # noqa: PLC0415 - heavy: only when a page needs it
+    import rapidocr  # noqa: PLC0415 - likewise
+    from omegaconf import flag_override  # noqa: PLC0415 - likewise
 
-    def __init__(self, lines: list[FoundLine], reader: LineReader) -> None:
-        self.lines = sorted(lines, key=lambda line: -line.length)
-        self._reader = reader
-        self._read: list[_Piece] = []
+    cv2.setNumThreads(threads)
+    models = Path(rapidocr.__file__).parent / "models"
+    engine = rapidocr.RapidOCR(
+        params={
+            "Global.log_level": "critical",
+            # Its classifier of upside-down lines also rotates good lines: whole pages are rotated instead.
+            "Global.use_cls": False,
+            "Global.max_side_len": 3_000,
+            "Det.limit_type": "max",
+            "Det.limit_side_len": 1_280,
+        }
+    )
+    # With our own sessions it looks for no models, neither on disk nor on the network.
+    with flag_override(engine.cfg, "allow_objects", values=True):
+        engine.cfg.Det.session = _session(models / _DETECTION, threads)
+        engine.cfg.Rec.session = _session(models / _RECOGNITION, threads)
+    return engine
 
-    def is_upright(self) -> bool:
-        """Whether the longest lines are level, and can be read."""
-        sample = self._first(_SAMPLE)
-        return bool(sample) and _mean_score(sample) >= _WORST_PAGE and not _lies_sideways(sample)
 
-    def lies_sideways(self) -> bool:
-        """Whether the longest lines run down the page."""
-        return _lies_sideways(self._first(_SAMPLE))
+def _session(model: Path, threads: int) -> InferenceSession:
+    import onnxruntime  # noqa: PLC0415 - heavy: only when a page needs it
 
-    def pieces(self) -> list[_Piece]:
-        """All lines with something to read, from top to bottom."""
-        read = [piece for piece in self._first(len(self.lines)) if piece.text.strip()]
-        return sorted(read, key=lambda piece: (piece.corners[0][1], piece.corners[0][0]))
-
-    def _first(self, count: int) -> list[_Piece]:
-        missing = self.lines[len(self._read) : count]
-        for line, (text, score) in zip(missing, self._reader.read(missing), strict=True):
-            self._read.append(_Piece(line.corners, text, score))
-        return self._read[:count]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Threads that wait by spinning take processor time from other jobs: a fifth of the time of a page.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise DocumentFailure(Code.MODEL_FILES_DAMAGED, detail=f"{model.name}: {type(error).__name__}") from error
 
 
 def _mean_score(pieces: list[_Piece]) -> float:
