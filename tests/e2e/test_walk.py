@@ -8,7 +8,7 @@ from tests.support.processes import ROOT
 
 STATIONS = [
     ("features/courier/signatures.py", "Verifier.verify"),
-    ("engine/intake.py", "Intake.accept"),
+    ("engine/intake.py", "Intake.begin"),
     ("stores/sqlite/ledger.py", "record"),
     ("stores/sqlite/ledger.py", "claim"),
     ("features/courier/workload.py", "Courier.handle_batch"),

@@ -130,7 +130,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(bare):
         assert set(wheel.namelist()) == ours | {f"{about}/{name}" for name in notes}
         metadata = Parser().parsestr(wheel.read(f"{about}/METADATA").decode())
     assert (metadata["Name"], metadata["Version"]) == ("holdfast-gateway", holdfast.__version__)
-    extras = {"all", "aws", "cluster", "dev", "documents", "email", "otel", "servers", "speech-model"}
+    extras = {"all", "aws", "bench", "cluster", "dev", "documents", "email", "otel", "servers", "speech-model"}
     assert set(metadata.get_all("Provides-Extra")) == extras
 
 

@@ -2,7 +2,8 @@
 
 Started with one JSON object as its argument: ``uri``, ``database``, ``pid`` of mongod (or null), ``events``, ``batch``.
 Prints one JSON object: for each step, the processor time of mongod and of this process for one event, and the commands
-for one batch. To compare two versions of the code, start this program with each of them, in turns.
+for one batch. To compare two versions of the code, start this program with one and then with the other, again and
+again.
 """
 
 from __future__ import annotations
